@@ -1,0 +1,17 @@
+import { spawnSync } from "node:child_process";
+import { cpSync, globSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const dist = join(root, "dist");
+
+rmSync(dist, { recursive: true, force: true });
+
+const tsc = spawnSync("tsc", ["-p", "tsconfig.build.json"], { cwd: root, stdio: "inherit", shell: true });
+if (tsc.status !== 0) process.exit(tsc.status ?? 1);
+
+// tsc emits only what it compiles; migrations are read at run time from beside the compiled store.
+for (const file of globSync("**/*.{sql,html,css,svg}", { cwd: join(root, "src") })) {
+  cpSync(join(root, "src", file), join(dist, file));
+}

@@ -1,0 +1,3 @@
+import type { TestProject } from "vitest/node";
+
+export default function setup(_project: TestProject): void {}

@@ -1,0 +1,34 @@
+import { defineConfig } from "vitest/config";
+
+const seconds = (n: number): number => n * 1000;
+
+/** Each folder of test/ is a project: `npx vitest run --project unit`. */
+const project = (name: string, timeoutMs: number) => ({
+  extends: true as const,
+  test: {
+    name,
+    include: [`test/${name}/**/*.test.ts`],
+    testTimeout: timeoutMs,
+    hookTimeout: Math.max(timeoutMs, seconds(30)),
+  },
+});
+
+export default defineConfig({
+  test: {
+    globalSetup: ["test/harness/global-setup.ts"],
+    environment: "node",
+    pool: "forks",
+    // Suites share one server and two cores in CI: more workers only make timings noisier.
+    maxWorkers: 2,
+    teardownTimeout: seconds(20),
+    passWithNoTests: true,
+    projects: [
+      project("unit", seconds(10)),
+      project("conformance", seconds(30)),
+      project("scenarios", seconds(120)),
+      project("migrations", seconds(30)),
+      project("types", seconds(10)),
+      project("package", seconds(180)),
+    ],
+  },
+});
