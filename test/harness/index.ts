@@ -1,0 +1,11 @@
+export { createDatabase, type TestDatabase } from "./create-database.ts";
+export { until, withDeadline } from "./deadline.ts";
+export { freePort } from "./free-port.ts";
+export type { PostgresSource } from "./postgres-binaries.ts";
+export { findCommand, requireCommand } from "./require-command.ts";
+export { mustRun, runCommand } from "./run-command.ts";
+export { inCi, serverOrSkip, type ServerSlot } from "./server-or-skip.ts";
+export { ServerUnavailableError } from "./server-unavailable-error.ts";
+export { type NodeExit, type NodeProcess, spawnNode, type SpawnNodeOptions } from "./spawn-node.ts";
+export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./start-pgbouncer.ts";
+export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
