@@ -1,6 +1,5 @@
-import { cpSync, existsSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { cpSync, existsSync, readdirSync } from "node:fs";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { findCommand } from "./require-command.ts";
 import { runCommand } from "./run-command.ts";
@@ -17,9 +16,11 @@ export type PostgresSource = "embedded" | "path";
 
 const PLATFORMS: Partial<Record<NodeJS.Platform, string>> = { darwin: "darwin", linux: "linux", win32: "windows" };
 
+/** `scratch` is a folder that lives as long as the server, for a copy of the binaries where one is needed. */
 export async function postgresBinaries(
   source: PostgresSource | undefined,
   user: ServerUser,
+  scratch: string,
 ): Promise<PostgresBinaries> {
   const folder =
     source === "path"
@@ -32,7 +33,7 @@ export async function postgresBinaries(
         : `No PostgreSQL binaries for ${process.platform}-${process.arch}. Start one and name it: docker compose up -d --wait postgres; export TXBOX_TEST_POSTGRES_URL=postgres://postgres:postgres@127.0.0.1:5432/postgres`,
     );
   }
-  const reachable = (await canRun(folder, user)) ? folder : copyForUser(folder, user);
+  const reachable = (await canRun(folder, user)) ? folder : copyInto(scratch, folder);
   return { initdb: join(reachable, "initdb"), postgres: join(reachable, "postgres") };
 }
 
@@ -63,16 +64,8 @@ async function canRun(folder: string, user: ServerUser): Promise<boolean> {
 }
 
 // A checkout below a home folder of mode 0700 is out of reach for the user that the server runs as.
-function copyForUser(folder: string, user: ServerUser): string {
-  const target = join(tmpdir(), `txbox-postgres-${user.uid ?? "self"}`, folder.replaceAll("/", "_"));
-  if (!existsSync(target)) {
-    const partial = `${target}.${process.pid}`;
-    cpSync(dirname(folder), partial, { recursive: true, verbatimSymlinks: true });
-    try {
-      renameSync(partial, target);
-    } catch {
-      rmSync(partial, { recursive: true, force: true });
-    }
-  }
+function copyInto(scratch: string, folder: string): string {
+  const target = join(scratch, "postgresql");
+  cpSync(dirname(folder), target, { recursive: true, verbatimSymlinks: true });
   return join(target, "bin");
 }

@@ -57,11 +57,11 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   if (url !== undefined && url !== "" && options.owned !== true) return externalServer(url);
 
   const user = await serverUser();
-  const binaries = await postgresBinaries(options.binaries, user);
   const folder = mkdtempSync(join(tmpdir(), "txbox-postgres-"));
   chmodSync(folder, 0o755);
   if (user.uid !== undefined && user.gid !== undefined) chownSync(folder, user.uid, user.gid);
   try {
+    const binaries = await postgresBinaries(options.binaries, user, folder);
     await initialise(binaries, folder, user);
     return await startOnFreePort(binaries, folder, user, options);
   } catch (error) {
