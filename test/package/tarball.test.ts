@@ -1,0 +1,95 @@
+import { existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { publint } from "publint";
+import { formatMessage } from "publint/utils";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { bins, entryPoints, packPackage, type PackedPackage, root } from "./packed-package.ts";
+
+describe("the packed tarball", () => {
+  let packed: PackedPackage;
+
+  beforeAll(async () => {
+    packed = await packPackage();
+  }, 240_000);
+  afterAll(() => packed?.remove());
+
+  test.each(entryPoints)("$specifier has code and types", ({ file, types }) => {
+    expect(existsSync(join(packed.installed, file)), file).toBe(true);
+    expect(existsSync(join(packed.installed, types)), types).toBe(true);
+  });
+
+  test("every store, broker and testing entry is exported", () => {
+    const sources = globSync("src/{index,{stores,brokers}/*/index,testing/index}.ts", { cwd: root });
+    expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
+  });
+
+  test("carries the licence, the changelog and every migration, and no tests", () => {
+    const files = globSync("**/*", { cwd: packed.installed });
+    const migrations = globSync("**/*.sql", { cwd: join(root, "src") }).map((file) => join("dist", file));
+    expect(files).toEqual(expect.arrayContaining(["LICENSE", "CHANGELOG.md", "package.json", ...migrations]));
+    expect(files.filter((file) => /\.test\.|tsbuildinfo|^test/.test(file))).toEqual([]);
+  });
+
+  test("compiled imports name .js files that exist", () => {
+    const dist = join(packed.installed, "dist");
+    const broken = globSync("**/*.js", { cwd: dist }).flatMap((file) => {
+      const code = readFileSync(join(dist, file), "utf8");
+      const imports = [...code.matchAll(/(?:from|import\()\s*"(\.[^"]+)"/g)].map((match) => match[1] ?? "");
+      return imports
+        .filter((path) => !path.endsWith(".js") || !existsSync(join(dist, dirname(file), path)))
+        .map((path) => `${file}: ${path}`);
+    });
+    expect(broken).toEqual([]);
+  });
+
+  test.each(entryPoints)("$specifier can be imported", async ({ specifier }) => {
+    const script = `const m = await import(${JSON.stringify(specifier)}); console.log(Object.keys(m).length)`;
+    expect(Number(await packed.run("node", ["--input-type=module", "-e", script]))).toBeGreaterThan(0);
+  });
+
+  test.each(["nodenext", "bundler"])("type-checks in a strict project, module resolution %s", async (resolution) => {
+    const lines = entryPoints.map(({ specifier }, i) => `import * as m${i} from "${specifier}";`);
+    const names = entryPoints.map((_, i) => `m${i}`).join(", ");
+    lines.push(`export const names: string[] = [${names}].flatMap((m) => Object.keys(m));`);
+    writeFileSync(join(packed.consumer, "consumer.ts"), lines.join("\n"));
+    const options = {
+      target: "es2024",
+      lib: ["es2024", "esnext.disposable"],
+      module: resolution === "nodenext" ? "nodenext" : "esnext",
+      moduleResolution: resolution,
+      strict: true,
+      exactOptionalPropertyTypes: true,
+      noUncheckedIndexedAccess: true,
+      // Declarations that lean on a driver's types do not survive this: no driver is installed here.
+      skipLibCheck: false,
+      noEmit: true,
+      types: ["node"],
+      typeRoots: [join(root, "node_modules", "@types")],
+    };
+    writeFileSync(
+      join(packed.consumer, "tsconfig.json"),
+      JSON.stringify({ compilerOptions: options, files: ["consumer.ts"] }),
+    );
+    await packed.run("tsc", ["-p", "."]);
+  });
+
+  test.each(bins)("npx $name --help prints its usage", async ({ name }) => {
+    expect(await packed.run("npx", ["--no-install", name, "--help"])).toMatch(/usage/i);
+  });
+
+  test("satisfies publint", async () => {
+    const { messages, pkg } = await publint({ pkgDir: packed.installed, pack: false, strict: true });
+    expect(messages.map((message) => formatMessage(message, pkg, { color: false }))).toEqual([]);
+  });
+
+  test("satisfies attw", async () => {
+    await packed.run("attw", [
+      packed.tarball,
+      "--profile",
+      "esm-only",
+      "--no-emoji",
+      "--exclude-entrypoints",
+      "./package.json",
+    ]);
+  });
+});
