@@ -1,0 +1,106 @@
+import type { Enqueued, Writer } from "../core/contracts.ts";
+import type { Events } from "../core/event-map.ts";
+import { notifyEnqueued } from "../core/hint.ts";
+import type { AnyEvents, EventMap, NewMessageOf } from "../core/message.ts";
+import { rejectUnknownOptions, requireInteger } from "../core/options.ts";
+import { invalidMessage, prepareMessage, requireStream, requireText } from "./prepare-message.ts";
+import { TxboxError } from "../core/errors.ts";
+
+export interface OutboxOptions<Map extends EventMap, Tx> {
+  store: { readonly writer: Writer<Tx> };
+  /** Types `type` and `payload` without naming the transaction type; see `defineEvents`. */
+  events?: Events<Map>;
+  /** Default 1 MiB. */
+  maxPayloadBytes?: number;
+}
+
+/** Enqueues in the caller's own transaction: the message exists if and only if that transaction commits. */
+export interface Outbox<Map extends EventMap, Tx> {
+  /** One message or many, in one round trip. Bad input throws before anything is written. */
+  enqueue(tx: Tx, message: NewMessageOf<Map>): Promise<Enqueued>;
+  enqueue(tx: Tx, messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
+  /** Serialises the writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
+  lockKey(tx: Tx, of: { stream: string; key: string }): Promise<void>;
+  /** Takes back a message whose `deliverAt` has not come; false when it is too late or unknown. */
+  cancel(tx: Tx, id: string): Promise<boolean>;
+}
+
+const OPTIONS: readonly (keyof OutboxOptions<EventMap, unknown>)[] = ["store", "events", "maxPayloadBytes"];
+
+/** The whole of one call: more would not fit the database's protocol, whatever the messages. */
+const MAX_CALL_BYTES = 128 * 1024 * 1024;
+
+export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(options: OutboxOptions<Map, Tx>): Outbox<Map, Tx> {
+  requireStore(options);
+  rejectUnknownOptions("createOutbox", options, OPTIONS);
+  const { store, maxPayloadBytes = 1024 * 1024 } = options;
+  requireInteger("createOutbox", "maxPayloadBytes", maxPayloadBytes, 1, MAX_CALL_BYTES);
+  const { writer } = store;
+
+  async function enqueueMany(tx: Tx, messages: readonly unknown[]): Promise<Enqueued[]> {
+    const prepared = messages.map((message) => prepareMessage(message, maxPayloadBytes));
+    if (prepared.length === 0) return [];
+    const chosen = new Set<string>();
+    let bytes = 0;
+    for (const message of prepared) {
+      bytes += message.size;
+      if (!message.idChosen) continue;
+      if (chosen.has(message.id)) {
+        throw invalidMessage("id", `id ${JSON.stringify(message.id)} is in this batch twice`, "Give each message of a batch its own id");
+      }
+      chosen.add(message.id);
+    }
+    if (bytes > MAX_CALL_BYTES) {
+      throw new TxboxError("payload_too_large", `The batch has ${bytes} bytes, one call takes ${MAX_CALL_BYTES}`, {
+        field: "payload",
+        fix: "Enqueue in several calls of the same transaction",
+      });
+    }
+    const enqueued = await writer.enqueue(tx, prepared);
+    notifyEnqueued(store);
+    return enqueued;
+  }
+
+  async function enqueueOne(tx: Tx, message: unknown): Promise<Enqueued> {
+    const [enqueued] = await writer.enqueue(tx, [prepareMessage(message, maxPayloadBytes)]);
+    notifyEnqueued(store);
+    return enqueued!;
+  }
+
+  async function enqueue(tx: Tx, messages: unknown): Promise<Enqueued | Enqueued[]> {
+    requireTransaction(tx);
+    return Array.isArray(messages) ? await enqueueMany(tx, messages) : await enqueueOne(tx, messages);
+  }
+
+  return {
+    enqueue: enqueue as Outbox<Map, Tx>["enqueue"],
+    async lockKey(tx, of) {
+      requireTransaction(tx);
+      requireStream(of?.stream);
+      await writer.lockKey(tx, of.stream, requireText("key", of.key, 1024));
+    },
+    async cancel(tx, id) {
+      requireTransaction(tx);
+      return await writer.cancel(tx, requireText("id", id, 200));
+    },
+  };
+}
+
+function requireStore(options: unknown): void {
+  if (typeof options === "object" && options !== null && "store" in options) {
+    const { store } = options;
+    if (typeof store === "object" && store !== null && "writer" in store) return;
+  }
+  throw new TxboxError("invalid_option", "createOutbox needs a store", {
+    field: "store",
+    fix: "Pass { store: createPostgresStore({ client: pool }) }",
+  });
+}
+
+function requireTransaction(tx: unknown): void {
+  if ((typeof tx === "object" && tx !== null) || typeof tx === "function") return;
+  throw new TxboxError("no_transaction", `A transaction is needed, got ${tx === null ? "null" : typeof tx}`, {
+    field: "tx",
+    fix: "Pass the transaction that writes your own data as the first argument: enqueue(tx, message)",
+  });
+}

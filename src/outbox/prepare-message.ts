@@ -1,0 +1,155 @@
+import { inheritedCausation } from "../core/causation.ts";
+import { encodePayload, toJson } from "../core/codec.ts";
+import type { PreparedMessage } from "../core/contracts.ts";
+import { TxboxError } from "../core/errors.ts";
+import { laneOf } from "../core/lane.ts";
+import type { Headers } from "../core/message.ts";
+import { nearest } from "../core/options.ts";
+import { uuidv7 } from "../core/uuid.ts";
+
+const MAX_NAME_BYTES = 200;
+const MAX_KEY_BYTES = 1024;
+const MAX_HEADER_BYTES = 64 * 1024;
+/** A message that causes itself again and again must not grow for ever: the last causes are kept. */
+const MAX_INHERITED_CAUSES = 100;
+
+const FIELDS = ["stream", "type", "payload", "key", "aggregateType", "aggregateId", "headers", "id", "deliverAt"] as const;
+const KNOWN: ReadonlySet<string> = new Set(FIELDS);
+
+type Fields = { readonly [Name in (typeof FIELDS)[number]]?: unknown };
+
+/** Checks everything about a message and serialises it; throws a TxboxError that names the field and the fix. */
+export function prepareMessage(message: unknown, maxPayloadBytes: number): PreparedMessage {
+  if (!isObject(message)) {
+    const got = message === null ? "null" : typeof message;
+    throw invalidMessage(undefined, `A message must be an object, got ${got}`, "Pass { stream, type, payload }");
+  }
+  for (const name of Object.keys(message)) if (!KNOWN.has(name)) throw unknownField(name);
+  const fields = message as Fields;
+  const stream = requireStream(fields.stream);
+  const type = requireText("type", fields.type, MAX_NAME_BYTES);
+  const id = optionalText("id", fields.id, MAX_NAME_BYTES);
+  const aggregateType = optionalText("aggregateType", fields.aggregateType, MAX_NAME_BYTES);
+  const aggregateId = optionalText("aggregateId", fields.aggregateId, MAX_KEY_BYTES);
+  const key = optionalText("key", fields.key, MAX_KEY_BYTES) ?? aggregateId;
+  const deliverAt = optionalDate(fields.deliverAt);
+  const given = optionalHeaders(fields.headers);
+  if (fields.payload === undefined) {
+    throw invalidMessage("payload", "payload is undefined", "Give a payload; null is allowed");
+  }
+  const { body, bytes, contentType } = encodePayload(fields.payload, given?.contentType);
+  if (bytes > maxPayloadBytes) throw tooLarge(bytes, maxPayloadBytes);
+  const { correlationId, headers, headerBytes } = prepareHeaders(given, contentType);
+  return {
+    id: id ?? uuidv7(),
+    idChosen: id !== null,
+    stream,
+    type,
+    key,
+    lane: laneOf(key),
+    aggregateType,
+    aggregateId,
+    correlationId,
+    body,
+    headers,
+    size: bytes + headerBytes,
+    deliverAt,
+  };
+}
+
+const NO_HEADERS = { correlationId: null, headers: "{}", headerBytes: 0 };
+
+function prepareHeaders(given: Headers | undefined, contentType: string | undefined) {
+  const causation = inheritedCausation();
+  if (given === undefined && causation === undefined && contentType === undefined) return NO_HEADERS;
+  const { correlationId = causation?.correlationId, ...rest } = given ?? {};
+  if (causation !== undefined) {
+    const { causationPath, traceparent } = causation;
+    if (causationPath !== undefined) rest["causationPath"] ??= causationPath.slice(-MAX_INHERITED_CAUSES);
+    if (traceparent !== undefined) rest["traceparent"] ??= traceparent;
+  }
+  if (contentType !== undefined) rest["contentType"] = contentType;
+  const headers = toJson(rest, "headers");
+  const headerBytes = headers === "{}" ? 0 : Buffer.byteLength(headers);
+  if (headerBytes > MAX_HEADER_BYTES) {
+    throw invalidMessage("headers", `headers have ${headerBytes} bytes, at most ${MAX_HEADER_BYTES} fit`, "Move data into the payload");
+  }
+  return { correlationId: correlationId ?? null, headers, headerBytes };
+}
+
+function optionalHeaders(value: unknown): Headers | undefined {
+  if (value === undefined) return undefined;
+  if (!isObject(value) || !isPlain(value)) {
+    throw invalidMessage("headers", "headers must be a plain object", "Pass { name: value }");
+  }
+  const headers = value as Headers;
+  optionalText("headers.correlationId", headers.correlationId, MAX_KEY_BYTES);
+  optionalText("headers.traceparent", headers.traceparent, MAX_NAME_BYTES);
+  optionalText("headers.contentType", headers.contentType, MAX_NAME_BYTES);
+  if (headers.causationPath !== undefined && !isCausationPath(headers.causationPath)) {
+    const fix = "Leave it out: it is inherited inside a handler";
+    throw invalidMessage("headers.causationPath", "causationPath must be an array of [module, type] pairs", fix);
+  }
+  return headers;
+}
+
+export function requireStream(value: unknown): string {
+  return requireText("stream", value, MAX_NAME_BYTES);
+}
+
+/** A text that every store can hold: not empty, not too long, no NUL, well-formed. */
+export function requireText(field: string, value: unknown, maxBytes: number): string {
+  if (typeof value !== "string") {
+    throw invalidMessage(field, `${field} must be a string, got ${value === null ? "null" : typeof value}`, `Give ${field} as a string`);
+  }
+  if (value === "") throw invalidMessage(field, `${field} is empty`, `Give ${field} a value, or leave it out if it is optional`);
+  if (value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes) {
+    throw invalidMessage(field, `${field} has ${Buffer.byteLength(value)} bytes, at most ${maxBytes} fit`, `Shorten ${field}`);
+  }
+  if (value.includes("\0")) throw invalidMessage(field, `${field} has a NUL character`, "Remove it: databases cannot store it");
+  if (!value.isWellFormed()) {
+    throw invalidMessage(field, `${field} has half of a surrogate pair`, "Cut texts between characters, or call toWellFormed()");
+  }
+  return value;
+}
+
+function optionalText(field: string, value: unknown, maxBytes: number): string | null {
+  return value === undefined ? null : requireText(field, value, maxBytes);
+}
+
+function optionalDate(value: unknown): Date | null {
+  if (value === undefined) return null;
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return value;
+  throw invalidMessage("deliverAt", "deliverAt must be a valid Date", "Pass new Date(…); leave it out to deliver at once");
+}
+
+export function invalidMessage(field: string | undefined, message: string, fix: string): TxboxError {
+  return new TxboxError("invalid_message", message, field === undefined ? { fix } : { field, fix });
+}
+
+function unknownField(name: string): TxboxError {
+  const near = nearest(name, FIELDS);
+  const fix = near === undefined ? `It has ${FIELDS.join(", ")}; anything else goes into payload or headers` : `Did you mean "${near}"?`;
+  return invalidMessage(name, `A message has no field "${name}"`, fix);
+}
+
+function tooLarge(bytes: number, max: number): TxboxError {
+  return new TxboxError("payload_too_large", `payload has ${bytes} bytes, at most ${max} are allowed`, {
+    field: "payload",
+    fix: "Store the data elsewhere and enqueue a reference, or raise maxPayloadBytes of createOutbox",
+  });
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
+}
+
+function isCausationPath(value: unknown): boolean {
+  const isPair = (pair: unknown) => Array.isArray(pair) && pair.length === 2 && pair.every((part) => typeof part === "string");
+  return Array.isArray(value) && value.every(isPair);
+}

@@ -1,0 +1,90 @@
+import type { Names } from "./postgres-names.ts";
+
+/** The statements of the writer; every one is a single round trip. */
+export interface EnqueueSql {
+  one: string;
+  oneChosen: string;
+  many: string;
+  manyChosen: string;
+  manyLater: string;
+  manyChosenLater: string;
+  lockKey: string;
+  cancel: string;
+}
+
+// Column, type, array type as given. Parameters arrive as text, whatever the driver would make of the column's type.
+const COLUMNS = [
+  ["id", "text"],
+  ["size", "integer"],
+  ["lane", "smallint"],
+  ["stream", "text"],
+  ["type", "text"],
+  ["key", "text"],
+  ["aggregate_type", "text"],
+  ["aggregate_id", "text"],
+  ["correlation_id", "text"],
+  ["headers", "json"],
+  ["payload", "json"],
+  ["body", "bytea"],
+] as const;
+
+/** Everything the writer gives; position, xid and created_at are the database's. */
+export const columnsOfMessage: string = COLUMNS.map(([name]) => name).join(", ");
+const oneRow: string = COLUMNS.map(([, type], i) => cast(i + 1, type)).join(", ");
+
+export function enqueueSql(names: Names): EnqueueSql {
+  return {
+    one: `insert into ${names.message} (${columnsOfMessage}) values (${oneRow})`,
+    oneChosen: `with fresh as (
+        insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id
+      )
+      insert into ${names.message} (${columnsOfMessage}) select ${oneRow} from fresh returning id`,
+    many: manySql(names, { chosen: false, later: false }),
+    manyChosen: manySql(names, { chosen: true, later: false }),
+    manyLater: manySql(names, { chosen: false, later: true }),
+    manyChosenLater: manySql(names, { chosen: true, later: true }),
+    lockKey: "select pg_advisory_xact_lock(hashtextextended($1::text, 0))",
+    // The id is free again: who cancels may want to enqueue anew.
+    cancel: `with gone as (delete from ${names.scheduled} where id = $1::text returning id),
+        freed as (delete from ${names.enqueued_id} e using gone where e.id = gone.id)
+      select id from gone`,
+  };
+}
+
+/**
+ * Positions rise in the order of the array. Chosen ids are recorded in sorted order, so that two transactions with
+ * the same ids wait for each other instead of deadlocking. The database's clock decides what is later.
+ */
+function manySql(names: Names, { chosen, later }: { chosen: boolean; later: boolean }): string {
+  const extra = [...(chosen ? ["chosen"] : []), ...(later ? ["deliver_at"] : [])];
+  const arrays = [
+    ...COLUMNS.map(([, type], i) => cast(i + 1, `${arrayType(type)}[]`)),
+    ...extra.map((name, i) => cast(COLUMNS.length + 1 + i, name === "chosen" ? "boolean[]" : "float8[]")),
+  ];
+  const from = `unnest(${arrays.join(", ")}) with ordinality as i(${[columnsOfMessage, ...extra, "ord"].join(", ")})`;
+  const values = COLUMNS.map(([name, type]) => (arrayType(type) === type ? name : `${name}::${type}`)).join(", ");
+  if (!chosen && !later) return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${from} order by ord`;
+
+  const isNew = chosen ? "(not chosen or id in (select id from fresh))" : "true";
+  const isLater = later ? "coalesce(to_timestamp(deliver_at) > statement_timestamp(), false)" : "false";
+  return `with input as materialized (select * from ${from})
+    ${chosen ? `, fresh as (insert into ${names.enqueued_id} (id) select id from input where chosen order by id on conflict do nothing returning id)` : ""}
+    ${
+      later
+        ? `, scheduled as (insert into ${names.scheduled} (${columnsOfMessage}, deliver_at) select ${values}, to_timestamp(deliver_at)
+            from input where ${isLater} and ${isNew} order by ord on conflict do nothing returning id)`
+        : ""
+    }
+    , logged as (insert into ${names.message} (${columnsOfMessage}) select ${values}
+        from input where not ${isLater} and ${isNew} order by ord returning id)
+    select id from logged ${later ? "union all select id from scheduled" : ""}`;
+}
+
+/** JSON and bytes travel in text arrays and are cast row by row. */
+function arrayType(type: string): string {
+  return type === "json" || type === "bytea" ? "text" : type;
+}
+
+function cast(parameter: number, type: string): string {
+  return type === "text" ? `$${parameter}::text` : `$${parameter}::text::${type}`;
+}

@@ -1,0 +1,101 @@
+import { readdir, readFile } from "node:fs/promises";
+import type { Migrator, MigrationStep } from "../../core/contracts.ts";
+import { errorCode } from "../../core/errors.ts";
+import type { Database, SqlRunner } from "./postgres-client.ts";
+import { retried, schemaMissing, schemaOutdated, schemaTooNew } from "./postgres-errors.ts";
+import { renameDefaults, type Names } from "./postgres-names.ts";
+
+export interface MigratorOptions {
+  database: Database;
+  names: Names;
+  /** Where `0001_name.sql` and its successors are. */
+  folder?: URL;
+}
+
+const FOLDER: URL = new URL("./migrations/", import.meta.url);
+const CREATE_SCHEMA = 'create schema if not exists "txbox";';
+
+/** Applies what is pending in one transaction under a lock: any number of processes may do it at once. */
+export function createMigrator({ database, names, folder = FOLDER }: MigratorOptions): Migrator {
+  let files: Promise<MigrationStep[]> | undefined;
+  const steps = () => (files ??= readSteps(folder, names));
+
+  async function pendingOf(runner: SqlRunner): Promise<MigrationStep[]> {
+    const known = await steps();
+    const found = await versionFound(runner, names);
+    const newest = known.at(-1)?.version ?? 0;
+    if (found > newest) throw schemaTooNew(found, newest);
+    const pending = known.filter(({ version }) => version > found);
+    const [first, ...rest] = pending;
+    if (first === undefined || found > 0) return pending;
+    return [{ ...first, sql: `${await prelude(runner, names)}${first.sql}` }, ...rest];
+  }
+
+  return {
+    pending: () => pendingOf(database),
+    async migrate() {
+      // Nothing to do is the usual case when an application starts: then no lock is taken.
+      if ((await pendingOf(database)).length === 0) return [];
+      return await retried(() =>
+        database.transaction(async (_, sql) => {
+          // A snapshot taken before the wait for the lock would not show what the previous holder did.
+          await sql.query("set transaction isolation level read committed");
+          await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text, 0))", [`txbox:migrate:${names.schema}`]);
+          const pending = await pendingOf(sql);
+          for (const step of pending) await sql.exec(step.sql);
+          return pending;
+        }),
+      );
+    },
+    async check() {
+      const newest = (await steps()).at(-1)?.version ?? 0;
+      const found = await versionFound(database, names);
+      if (found === 0) throw schemaMissing(names.schema);
+      if (found < newest) throw schemaOutdated(found, newest);
+      if (found > newest) throw schemaTooNew(found, newest);
+    },
+  };
+}
+
+/** Each step records itself, so that its SQL is complete for those who run it by hand. */
+async function readSteps(folder: URL, names: Names): Promise<MigrationStep[]> {
+  const files = (await readdir(folder)).filter((file) => /^\d{4}_\w+\.sql$/.test(file)).sort();
+  return await Promise.all(
+    files.map(async (file) => {
+      const version = Number(file.slice(0, 4));
+      const name = file.slice(5, -4);
+      const text = (await readFile(new URL(file, folder), "utf8")).replace(CREATE_SCHEMA, "");
+      const record = `insert into ${names.migration} (version, name) values (${version}, '${name}');\n`;
+      return { version, name, sql: `${renameDefaults(text, names)}\n${record}` };
+    }),
+  );
+}
+
+/** CREATE SCHEMA IF NOT EXISTS asks for a right on the database even where the schema exists. */
+async function prelude(runner: SqlRunner, names: Names): Promise<string> {
+  const exists = await runner.query("select 1 where to_regnamespace($1::text) is not null", [names.schema]);
+  const schema = exists.length > 0 ? "" : `create schema ${names.schema};\n`;
+  return `${schema}create table if not exists ${names.migration} (
+  version integer primary key,
+  name text not null,
+  applied_at timestamptz not null default now()
+);
+`;
+}
+
+const UNDEFINED_TABLE = "42P01";
+const INVALID_SCHEMA = "3F000";
+
+async function versionFound(runner: SqlRunner, names: Names): Promise<number> {
+  // Asked of the catalog first, because a failed statement would end the transaction this may run in.
+  const exists = await runner.query("select 1 where to_regclass($1::text) is not null", [names.migration]);
+  if (exists.length === 0) return 0;
+  try {
+    const [row] = await runner.query(`select coalesce(max(version), 0) from ${names.migration}`);
+    return Number(row?.[0] ?? 0);
+  } catch (error) {
+    const code = errorCode(error);
+    if (code === UNDEFINED_TABLE || code === INVALID_SCHEMA) return 0;
+    throw error;
+  }
+}
