@@ -8,7 +8,8 @@ const dist = join(root, "dist");
 
 rmSync(dist, { recursive: true, force: true });
 
-const tsc = spawnSync("tsc", ["-p", "tsconfig.build.json"], { cwd: root, stdio: "inherit", shell: true });
+const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
+const tsc = spawnSync(process.execPath, [compiler, "-p", "tsconfig.build.json"], { cwd: root, stdio: "inherit" });
 if (tsc.status !== 0) process.exit(tsc.status ?? 1);
 
 // tsc emits only what it compiles; migrations are read at run time from beside the compiled store.

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { findCommand } from "./require-command.ts";
 import { runCommand } from "./run-command.ts";
 
 /** Who runs a server: empty when we are not root. Servers such as PostgreSQL refuse to run as root. */
@@ -12,7 +13,8 @@ export async function serverUser(): Promise<ServerUser> {
   const existing = findUser("postgres");
   if (existing !== undefined) return existing;
   // Another test process may create it at the same time: what counts is whether it is there afterwards.
-  await runCommand("useradd", ["--system", "--user-group", "--no-create-home", "postgres"]).catch(() => undefined);
+  const useradd = findCommand("useradd") ?? "useradd";
+  await runCommand(useradd, ["--system", "--user-group", "--no-create-home", "postgres"]).catch(() => undefined);
   const user = findUser("postgres") ?? findUser("nobody");
   if (user === undefined) throw new Error("running as root, and there is no user to run servers as; create `postgres`");
   return user;

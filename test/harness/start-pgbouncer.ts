@@ -20,13 +20,19 @@ export interface PgBouncerServer {
   /** Same database as `postgresUrl`; every other database of that server is reachable by its name. */
   readonly url: string;
   readonly port: number;
-  readonly pid: number;
+  /** Undefined for one that is not ours. */
+  readonly pid: number | undefined;
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Starts a private PgBouncer in front of a server. Throws ServerUnavailableError when there is no such command. */
+/**
+ * Starts a private PgBouncer in front of a server, or takes the one of TXBOX_TEST_PGBOUNCER_URL when that server is the one
+ * of TXBOX_TEST_POSTGRES_URL and nothing but transaction mode is asked for. Throws ServerUnavailableError when there is no such command.
+ */
 export async function startPgBouncer(options: PgBouncerOptions): Promise<PgBouncerServer> {
+  const external = externalPgBouncer(options);
+  if (external !== undefined) return external;
   const command = await requireCommand("pgbouncer", { apt: "pgbouncer" });
   const user = await serverUser();
   const port = await freePort();
@@ -78,6 +84,17 @@ export async function startPgBouncer(options: PgBouncerOptions): Promise<PgBounc
   url.port = String(port);
   url.password = "";
   return { url: url.href, port, pid, stop, [Symbol.asyncDispose]: stop };
+}
+
+function externalPgBouncer({ postgresUrl, ...asked }: PgBouncerOptions): PgBouncerServer | undefined {
+  const { TXBOX_TEST_PGBOUNCER_URL: bouncer, TXBOX_TEST_POSTGRES_URL: postgres } = process.env;
+  if (!bouncer || !postgres || new URL(postgres).host !== new URL(postgresUrl).host) return undefined;
+  if ((asked.poolMode ?? "transaction") !== "transaction" || asked.poolSize !== undefined || asked.settings)
+    return undefined;
+  const url = new URL(bouncer);
+  url.pathname = new URL(postgresUrl).pathname;
+  const stop = (): Promise<void> => Promise.resolve();
+  return { url: url.href, port: Number(url.port || 6432), pid: undefined, stop, [Symbol.asyncDispose]: stop };
 }
 
 function configuration(options: PgBouncerOptions, port: number): string {
