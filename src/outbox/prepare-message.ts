@@ -5,7 +5,7 @@ import { TxboxError } from "../core/errors.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers } from "../core/message.ts";
 import { nearest } from "../core/options.ts";
-import { uuidv7 } from "../core/uuid.ts";
+import { uuidv7, uuidv7At } from "../core/uuid.ts";
 
 const MAX_NAME_BYTES = 200;
 const MAX_KEY_BYTES = 1024;
@@ -41,7 +41,7 @@ export function prepareMessage(message: unknown, maxPayloadBytes: number): Prepa
   if (bytes > maxPayloadBytes) throw tooLarge(bytes, maxPayloadBytes);
   const { correlationId, headers, headerBytes } = prepareHeaders(given, contentType);
   return {
-    id: id ?? uuidv7(),
+    id: id ?? newId(deliverAt),
     idChosen: id !== null,
     stream,
     type,
@@ -55,6 +55,14 @@ export function prepareMessage(message: unknown, maxPayloadBytes: number): Prepa
     size: bytes + headerBytes,
     deliverAt,
   };
+}
+
+/**
+ * The id of a later message carries the time of its delivery: receipts are kept by the time inside the id, and one
+ * that is delivered in a month must not look a month old then.
+ */
+function newId(deliverAt: Date | null): string {
+  return deliverAt !== null && deliverAt.getTime() > Date.now() ? uuidv7At(deliverAt.getTime()) : uuidv7();
 }
 
 const NO_HEADERS = { correlationId: null, headers: "{}", headerBytes: 0 };

@@ -1,0 +1,133 @@
+import { TxboxError } from "../../core/errors.ts";
+import { uuidv7Time } from "../../core/uuid.ts";
+import type { Database, SqlRunner } from "./postgres-client.ts";
+import { retried } from "./postgres-errors.ts";
+import type { Names } from "./postgres-names.ts";
+
+export const DEFAULT_RECEIPT_RETENTION_MS: number = 14 * 24 * 60 * 60 * 1000;
+
+/** Where receipts of ids that carry no time are kept. */
+const FOREIGN = "0001-01-01";
+const DAY_MS = 24 * 60 * 60 * 1000;
+const MAX_DAYS_AHEAD = 7;
+const DELETE_BATCH = 5000;
+
+export interface ReceiptDaysOptions {
+  database: Database;
+  names: Names;
+  /** Receipts are kept this long; older ids are refused, because nobody could tell a repeat any more. */
+  retentionMs: number;
+}
+
+/** The partition of a receipt, a function of the message id alone: its UTC day, as yyyy-mm-dd. */
+export function receiptDay(messageId: string): string {
+  const time = uuidv7Time(messageId);
+  if (time === undefined) return FOREIGN;
+  // The database decides about days near the present; this only keeps dates that no database could read away from it.
+  if (time > Date.now() + 365 * DAY_MS) throw receiptExpired(messageId, "lies more than a year ahead");
+  return dayOf(time);
+}
+
+export function receiptExpired(what: string, why: string): TxboxError {
+  return new TxboxError("receipt_expired", `The time inside the message id (${what}) ${why}, so a repeat could not be told from a first delivery`, {
+    field: "id",
+    fix: "Look at it as a dead letter; if ids this old are normal, raise receiptRetentionMs",
+  });
+}
+
+/**
+ * Creates the partition of a day unless it is there. By the database's clock, a day that retention may have dropped
+ * already is refused: its receipts are gone. ATTACH, unlike CREATE … PARTITION OF, does not stop inserts meanwhile.
+ */
+export async function createReceiptDay({ database, names, retentionMs }: ReceiptDaysOptions, day: string): Promise<void> {
+  await retried(() =>
+    database.transaction(async (_, sql) => {
+      await sql.query("set transaction isolation level read committed");
+      await lock(sql, names);
+      const [row] = await sql.query(`select ${isDroppable("$1::text::date")}, $1::text::date > ${TODAY} + ${MAX_DAYS_AHEAD}`, [
+        day,
+        String(retentionMs),
+      ]);
+      if (row?.[0] === "t") throw receiptExpired(day, "is older than the receipts are kept");
+      if (row?.[1] === "t") throw receiptExpired(day, `lies more than ${MAX_DAYS_AHEAD} days ahead`);
+      const partition = partitionOf(names, day);
+      const attached = await sql.query("select 1 from pg_inherits where inhparent = $1::text::regclass and inhrelid = to_regclass($2::text)", [
+        names.receipt,
+        partition,
+      ]);
+      if (attached.length > 0) return;
+      await sql.query(`create table if not exists ${partition} (like ${names.receipt} including defaults including constraints)`);
+      await sql.query(`alter table ${names.receipt} attach partition ${partition} for values from ('${day}') to ('${dayOf(Date.parse(day) + DAY_MS)}')`);
+    }),
+  );
+}
+
+/** Makes the partitions from yesterday to the day after tomorrow, so that no delivery has to; those that were missing. */
+export async function createReceiptDays(options: ReceiptDaysOptions): Promise<string[]> {
+  const { database, names } = options;
+  const days = await database.query(`select d::date::text from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`);
+  const present = new Set((await partitions(database, names)).map(({ day }) => day));
+  const missing = days.map(([day]) => String(day)).filter((day) => !present.has(day));
+  for (const day of missing) await createReceiptDay(options, day);
+  return missing;
+}
+
+/** Drops the days beyond retention without stopping inserts, and deletes old receipts of foreign ids; the dropped days. */
+export async function dropOldReceipts({ database, names, retentionMs }: ReceiptDaysOptions): Promise<string[]> {
+  const dropped: string[] = [];
+  for (const { day, detaching } of await partitions(database, names)) {
+    const [row] = await database.query(`select ${isDroppable("$1::text::date")}`, [day, String(retentionMs)]);
+    if (row?.[0] !== "t") continue;
+    const partition = partitionOf(names, day);
+    // One connection has nobody to run concurrently with, and an interrupted detach can only be finalised.
+    const how = detaching ? "finalize" : database.single ? "" : "concurrently";
+    await database.query(`alter table ${names.receipt} detach partition ${partition} ${how}`);
+    await database.query(`drop table ${partition}`);
+    dropped.push(day);
+  }
+  await deleteForeign(database, names, retentionMs);
+  return dropped;
+}
+
+async function deleteForeign(database: Database, names: Names, retentionMs: number): Promise<void> {
+  const table = names.of("receipt_foreign");
+  for (;;) {
+    const rows = await database.query(
+      `with old as (
+         delete from ${table} where ctid = any (array(
+           select ctid from ${table} where received_at < now() - $1::text::float8 * interval '1 ms' limit ${DELETE_BATCH} for update skip locked))
+         returning 1)
+       select count(*) from old`,
+      [String(retentionMs)],
+    );
+    if (Number(rows[0]?.[0]) < DELETE_BATCH) return;
+  }
+}
+
+const TODAY = "(now() at time zone 'utc')::date";
+
+/** True when the youngest id of the day is beyond retention; the second parameter is the retention in ms. */
+function isDroppable(day: string): string {
+  return `(${day} + 1)::timestamp <= (now() at time zone 'utc') - $2::text::float8 * interval '1 ms'`;
+}
+
+async function partitions(database: Database, names: Names): Promise<{ day: string; detaching: boolean }[]> {
+  const rows = await database.query(
+    `select substring(c.relname from '_(\\d{8})$'), i.inhdetachpending from pg_inherits i join pg_class c on c.oid = i.inhrelid
+     where i.inhparent = $1::text::regclass and c.relname ~ '_\\d{8}$' order by 1`,
+    [names.receipt],
+  );
+  return rows.map(([digits, detaching]) => ({ day: String(digits).replace(/(....)(..)(..)/, "$1-$2-$3"), detaching: detaching === "t" }));
+}
+
+async function lock(sql: SqlRunner, names: Names): Promise<void> {
+  await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text, 0))", [`${names.lockScope}:receipt`]);
+}
+
+function partitionOf(names: Names, day: string): string {
+  return names.of(`receipt_${day.replaceAll("-", "")}`);
+}
+
+function dayOf(time: number): string {
+  return new Date(time).toISOString().slice(0, 10);
+}
