@@ -73,8 +73,8 @@ async function readSteps(folder: URL, names: Names): Promise<MigrationStep[]> {
 
 /** CREATE SCHEMA IF NOT EXISTS asks for a right on the database even where the schema exists. */
 async function prelude(runner: SqlRunner, names: Names): Promise<string> {
-  const exists = await runner.query("select 1 where to_regnamespace($1::text) is not null", [names.schema]);
-  const schema = exists.length > 0 ? "" : `create schema ${names.schema};\n`;
+  const exists = await isThere(runner, "to_regnamespace", names.schema);
+  const schema = exists ? "" : `create schema ${names.schema};\n`;
   return `${schema}create table if not exists ${names.migration} (
   version integer primary key,
   name text not null,
@@ -88,8 +88,7 @@ const INVALID_SCHEMA = "3F000";
 
 async function versionFound(runner: SqlRunner, names: Names): Promise<number> {
   // Asked of the catalog first, because a failed statement would end the transaction this may run in.
-  const exists = await runner.query("select 1 where to_regclass($1::text) is not null", [names.migration]);
-  if (exists.length === 0) return 0;
+  if (!(await isThere(runner, "to_regclass", names.migration))) return 0;
   try {
     const [row] = await runner.query(`select coalesce(max(version), 0) from ${names.migration}`);
     return Number(row?.[0] ?? 0);
@@ -98,4 +97,13 @@ async function versionFound(runner: SqlRunner, names: Names): Promise<number> {
     if (code === UNDEFINED_TABLE || code === INVALID_SCHEMA) return 0;
     throw error;
   }
+}
+
+/**
+ * Reads a row of pg_class on the way, because that makes the server take note of what others created while this
+ * transaction waited for the lock; to_regclass alone answers from a cache.
+ */
+async function isThere(runner: SqlRunner, lookUp: "to_regclass" | "to_regnamespace", name: string): Promise<boolean> {
+  const rows = await runner.query(`select 1 from (select 1 from pg_class limit 1) c where ${lookUp}($1::text) is not null`, [name]);
+  return rows.length > 0;
 }

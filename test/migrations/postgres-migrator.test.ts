@@ -1,0 +1,123 @@
+import { mkdtemp, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createMigrator } from "../../src/stores/postgres/postgres-migrator.ts";
+import { serverOrSkip, spawnNode, startPgBouncer, type TestDatabase } from "../harness/index.ts";
+import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+import { openDriver, storeParts, type DriverName } from "../support/postgres-drivers.ts";
+
+const ODD = { schema: 'Tx "box" ü', tablePrefix: "my'Pre.fix$1_" };
+
+describe.skipIf(!hasPostgres())("migrator", () => {
+  let base: TestDatabase;
+
+  beforeAll(async () => {
+    base = await testDatabase();
+  });
+  afterAll(() => base.drop());
+
+  describe.each<DriverName>(["node-postgres", "postgres.js", "PGlite"])("on %s", (name) => {
+    it("goes from nothing to checked, and then has nothing to do", async () => {
+      const driver = openDriver(name, base.url);
+      for (const names of [{ schema: `m_${name}` }, { ...ODD, schema: ODD.schema + name }]) {
+        const { migrator } = storeParts(driver, names);
+        await expect(migrator.check()).rejects.toMatchObject({ code: "schema_missing", fix: expect.stringContaining("txbox migrate") });
+        const pending = await migrator.pending();
+        expect(pending.map(({ version }) => version)).toEqual(pending.map((_, i) => i + 1));
+        expect((await migrator.migrate()).map(({ version }) => version)).toEqual(pending.map(({ version }) => version));
+        await migrator.check();
+        expect(await migrator.pending()).toEqual([]);
+        expect(await migrator.migrate()).toEqual([]);
+      }
+      await driver.close();
+    });
+  });
+
+  it("is raced by ten pools, in one schema and with two prefixes", async () => {
+    const drivers = Array.from({ length: 10 }, () => openDriver("node-postgres", base.url, 1));
+    const done = await Promise.all(drivers.map((driver, i) => storeParts(driver, { schema: "raced", tablePrefix: i % 2 === 0 ? "a_" : "b_" }).migrator.migrate()));
+    expect(done.filter((steps) => steps.length > 0).length).toBe(2);
+    await Promise.all(drivers.map((driver) => driver.close()));
+  });
+
+  it("is raced by processes", async () => {
+    const file = fileURLToPath(new URL("../support/migrate-process.ts", import.meta.url));
+    const children = Array.from({ length: 4 }, () => spawnNode(file, [base.url, "raced by processes"]));
+    const exits = await Promise.all(children.map((child) => child.waitForExit()));
+    expect(exits.map(({ code }) => code)).toEqual([0, 0, 0, 0]);
+    expect(children.filter(({ stdout }) => !stdout.includes("applied 0")).length).toBe(1);
+  });
+
+  it("works through PgBouncer in transaction mode", async () => {
+    const slot = await serverOrSkip("PgBouncer", () => startPgBouncer({ postgresUrl: base.url }));
+    if (slot.skipped) return;
+    const driver = openDriver("node-postgres", slot.server.url);
+    const { migrator } = storeParts(driver, { schema: "bounced" });
+    await migrator.migrate();
+    await migrator.check();
+    await driver.close();
+    await slot.stop();
+  });
+
+  it("refuses an older and a newer schema", async () => {
+    const driver = openDriver("node-postgres", base.url);
+    const store = storeParts(driver, { schema: "versions" });
+    await store.migrator.migrate();
+    await store.database.query(`insert into ${store.names.migration} (version, name) values (9999, 'later')`);
+    const refusal = { code: "schema_too_new", fix: expect.stringContaining("Upgrade") };
+    await expect(store.migrator.check()).rejects.toMatchObject(refusal);
+    await expect(store.migrator.migrate()).rejects.toMatchObject(refusal);
+    await expect(store.migrator.pending()).rejects.toMatchObject(refusal);
+    await store.database.query(`delete from ${store.names.migration} where version = 9999`);
+
+    const folder = await folderOf({ "0001_init.sql": "select 1;", "9000_more.sql": 'create table "txbox"."more" (id int); insert into "txbox"."more" values (1);' });
+    const newer = createMigrator({ database: store.database, names: store.names, folder });
+    await expect(newer.check()).rejects.toMatchObject({ code: "schema_outdated", fix: expect.stringContaining("txbox migrate") });
+    expect((await newer.migrate()).map(({ name }) => name)).toEqual(["more"]);
+    await newer.check();
+    expect(await store.database.query(`select * from ${store.names.of("more")}`)).toEqual([["1"]]);
+    await driver.close();
+  });
+
+  it("applies all of what is pending or nothing", async () => {
+    const driver = openDriver("node-postgres", base.url);
+    const { database, names } = storeParts(driver, { schema: "half" });
+    const folder = await folderOf({ "0001_good.sql": 'create table "txbox"."good" ();', "0002_bad.sql": "select nonsense;" });
+    const migrator = createMigrator({ database, names, folder });
+    await expect(migrator.migrate()).rejects.toThrow("nonsense");
+    await expect(migrator.check()).rejects.toMatchObject({ code: "schema_missing" });
+    expect(await database.query("select to_regnamespace('half')")).toEqual([[null]]);
+    await driver.close();
+  });
+
+  it("gives SQL that is complete when run by hand", async () => {
+    const driver = openDriver("node-postgres", base.url);
+    const { database, migrator } = storeParts(driver, { ...ODD, schema: "by hand" });
+    for (const { sql } of await migrator.pending()) await database.exec(sql);
+    await migrator.check();
+    await driver.close();
+  });
+
+  it("needs no right to create schemas when its schema is there", async () => {
+    const driver = openDriver("node-postgres", base.url);
+    const { database } = storeParts(driver);
+    await database.exec("create role m_plain login; create schema given authorization m_plain");
+    const url = new URL(base.url);
+    url.username = "m_plain";
+    const plain = openDriver("node-postgres", url.href);
+    const { migrator } = storeParts(plain, { schema: "given" });
+    await migrator.migrate();
+    await migrator.check();
+    await plain.close();
+    await database.exec("drop schema given cascade; drop role m_plain");
+    await driver.close();
+  });
+});
+
+async function folderOf(files: Record<string, string>): Promise<URL> {
+  const folder = await mkdtemp(join(tmpdir(), "txbox-migrations-"));
+  for (const [name, sql] of Object.entries(files)) await writeFile(join(folder, name), sql);
+  return pathToFileURL(`${folder}/`);
+}
