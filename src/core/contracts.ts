@@ -1,0 +1,315 @@
+import type { Cause, IncomingMessage, Message } from "./message.ts";
+
+/**
+ * Every seam of txbox. Stores implement writer, queue, ledger, migrator, admin and maintenance; brokers implement
+ * publisher and subscriber. The relay, the outbox and the inbox know nothing else.
+ */
+
+// ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** A validated message: body serialised, id and lane given. */
+export interface PreparedMessage {
+  id: string;
+  /** The caller chose the id, so enqueueing it twice must write it once. */
+  idChosen: boolean;
+  stream: string;
+  type: string;
+  key: string | null;
+  /** Hash of the key modulo LANES. */
+  lane: number;
+  aggregateType: string | null;
+  aggregateId: string | null;
+  correlationId: string | null;
+  body: string | Uint8Array;
+  /** JSON text of the headers that have no column of their own. */
+  headers: string;
+  /** Bytes of body and headers. */
+  size: number;
+  deliverAt: Date | null;
+}
+
+export interface Enqueued {
+  id: string;
+  /** The id had been enqueued before; nothing was written this time. */
+  duplicate: boolean;
+}
+
+/** Writes inside the caller's transaction, in one round trip; never opens one of its own. */
+export interface Writer<Tx> {
+  enqueue(tx: Tx, messages: readonly PreparedMessage[]): Promise<Enqueued[]>;
+  /** Serialises writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
+  lockKey(tx: Tx, stream: string, key: string): Promise<void>;
+  /** Removes a message whose `deliverAt` has not come yet; false when it is too late or unknown. */
+  cancel(tx: Tx, id: string): Promise<boolean>;
+}
+
+// ── The queue a relay works from ────────────────────────────────────────────────────────────────────────────────
+
+export interface JoinOptions {
+  relay: string;
+  /** Unique for this process and start. */
+  owner: string;
+  leaseMs: number;
+  /** Where a relay that does not exist yet begins. */
+  start: "earliest" | "now";
+  /** Only these streams; undefined: all. Fixed when the relay is created. */
+  streams: readonly string[] | undefined;
+  /** Streams whose messages need no order: a failed one holds up nothing. */
+  unordered: readonly string[];
+  batch: { messages: number; bytes: number };
+  /** With more messages than this waiting behind failed ones, no new ones are claimed. */
+  maxParked: number;
+}
+
+/** Entry to the queue: one session per relay process. */
+export interface Queue {
+  join(options: JoinOptions): Promise<QueueSession>;
+}
+
+/** Messages held under a lease until they are settled. */
+export interface Claim {
+  readonly messages: readonly Message[];
+  /** Failed attempts so far, by message; undefined: none of them has failed yet. */
+  readonly attempts: readonly number[] | undefined;
+  /** How often an owner died with this very message in hand; above 0 only for claims of one message. */
+  readonly crashes: number;
+}
+
+/** What became of one message of a claim. */
+export type Outcome =
+  | { readonly status: "published" }
+  | { readonly status: "retry"; readonly error: string; readonly delayMs: number; readonly attempts: number }
+  /** `block`: its key waits until the dead letter is requeued or discarded. */
+  | { readonly status: "dead"; readonly error: string; readonly attempts: number; readonly block: boolean }
+  /** Not tried, because an earlier message of its key is not through. */
+  | { readonly status: "waiting" };
+
+/**
+ * A relay process's hold on its lanes. Claims come in order and may be fetched ahead; settling is fenced: after the
+ * lease went to another owner it throws `lease_lost` and changes nothing. Time is the database's.
+ */
+export interface QueueSession {
+  /** Monotonic time (ms) up to which claimed messages may be published. */
+  readonly validUntil: number;
+  /** The next messages: those of a failed key that is due, else new ones; undefined when there is nothing to do now. */
+  claim(): Promise<Claim | undefined>;
+  /** Which messages of the claim may go out now; the others wait behind a failed one of their key. Ask right before publishing. */
+  admit(claim: Claim): readonly boolean[] | "all";
+  /**
+   * Claims are settled in the order they were claimed, one outcome per message. Failures count at once for `admit`;
+   * the promise resolves when all is written, and several calls share one write. Fewer outcomes than messages settle
+   * the leading ones and end the session: only `leave` may follow.
+   */
+  settle(claim: Claim, outcomes: readonly Outcome[]): Promise<void>;
+  /** Renews the lease, shares lanes with other processes, brings in what is due. Called on a timer. */
+  tend(): Promise<SessionState>;
+  /** Monotonic time (ms) of the next due retry or scheduled message, if one is known. */
+  nextDueAt(): number | undefined;
+  /** Gives the lanes back at once, so that nobody waits for the lease to run out. */
+  leave(): Promise<void>;
+}
+
+export interface SessionState {
+  lanes: number;
+  paused: boolean;
+  /** Messages that wait behind failed ones. */
+  parked: number;
+  blockedKeys: number;
+  /** No new messages are claimed, because too many are parked. */
+  full: boolean;
+}
+
+// ── The inbox ledger ────────────────────────────────────────────────────────────────────────────────────────────
+
+export interface Receipt {
+  consumer: string;
+  messageId: string;
+  type: string;
+  correlationId: string | null;
+}
+
+export type ReceiptStatus = "received" | "processed" | "failed";
+
+/** Receipts in the handler's own transaction. */
+export interface Ledger<Tx> {
+  /** One transaction, committed when `run` resolves and rolled back when it throws; serialisation failures are retried. */
+  transaction<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
+  /** False when this message was processed before. A concurrent duplicate waits for the first to end. */
+  receive(tx: Tx, receipt: Receipt, status: "received" | "processed"): Promise<boolean>;
+  /** Records a failed attempt outside the rolled-back transaction; how many there have been. */
+  fail(receipt: Receipt, error: string): Promise<number>;
+}
+
+// ── Brokers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+export type PublishResult =
+  | { readonly status: "published" }
+  /** This message failed and may work later: an attempt is counted. */
+  | { readonly status: "failed"; readonly error: unknown }
+  /** This message can never work. */
+  | { readonly status: "rejected"; readonly error: unknown }
+  /** Not the message's fault, or not tried: no attempt is counted. */
+  | { readonly status: "unavailable"; readonly error?: unknown };
+
+/** Sends whole batches. A thrown error means that the target is out and nothing is known of any message. */
+export interface Publisher {
+  /** True: within a batch, once a message failed no later one of its key goes out. False: the relay sends one at a time per key. */
+  readonly keepsKeyOrder: boolean;
+  /** One result per message, in order. Stop when `signal` aborts: the lease is lost. */
+  publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]>;
+  close?(): Promise<void>;
+}
+
+/** What the subscriber should do with a delivery. */
+export type HandleResult =
+  | { readonly status: "done" }
+  | { readonly status: "failed"; readonly error: unknown }
+  | { readonly status: "rejected"; readonly error: unknown }
+  | { readonly status: "unavailable"; readonly error: unknown };
+
+export type Handle = (message: IncomingMessage, signal: AbortSignal) => Promise<HandleResult>;
+
+/** Brings messages to a handler; acknowledges only what `handle` reports as done. */
+export interface Subscriber {
+  start(consumer: string, handle: Handle): Promise<void>;
+  /** Stops taking messages and waits for those in hand. */
+  stop(): Promise<void>;
+}
+
+// ── Keeping the store ───────────────────────────────────────────────────────────────────────────────────────────
+
+export interface MigrationStep {
+  version: number;
+  name: string;
+  sql: string;
+}
+
+/** Numbered forward migrations under a lock. */
+export interface Migrator {
+  /** Steps not applied yet; `migrate` applies them and returns them. */
+  pending(): Promise<MigrationStep[]>;
+  migrate(): Promise<MigrationStep[]>;
+  /** Throws `schema_missing`, `schema_outdated` or `schema_too_new`, naming the command to run. */
+  check(): Promise<void>;
+}
+
+export interface MaintenanceReport {
+  rotated: boolean;
+  droppedSegments: string[];
+  /** Relays that hold back retention. */
+  heldBackBy: string[];
+}
+
+/** Rotation and retention; safe to run from many processes at once. */
+export interface Maintenance {
+  run(): Promise<MaintenanceReport>;
+}
+
+// ── Looking and mending ─────────────────────────────────────────────────────────────────────────────────────────
+
+export type MessageStatus = "scheduled" | "pending" | "processing" | "published" | "retrying" | "dead";
+
+export interface MessageInfo extends Omit<Message, "position"> {
+  position: bigint | null;
+  relay: string | null;
+  status: MessageStatus;
+  attempts: number;
+  lastError: string | null;
+  publishedAt: Date | null;
+  deliverAt: Date | null;
+}
+
+export interface MessageQuery {
+  id?: string;
+  stream?: string;
+  key?: string;
+  aggregateType?: string;
+  aggregateId?: string;
+  correlationId?: string;
+  relay?: string;
+  limit?: number;
+}
+
+export interface RelayInfo {
+  name: string;
+  streams: string[] | null;
+  paused: boolean;
+  lanes: { owner: string | null; lanes: number; leaseMs: number; epoch: bigint }[];
+  published: bigint;
+  pending: number;
+  /** `pending` is an estimate. */
+  pendingEstimated: boolean;
+  oldestPendingAgeMs: number | null;
+  parked: number;
+  blockedKeys: number;
+  dead: number;
+}
+
+export interface DeadLetter extends Message {
+  relay: string;
+  state: "dead" | "requeued" | "discarded";
+  /** A command waits for the relay to carry it out. */
+  command: "requeue" | "discard" | null;
+  attempts: number;
+  lastError: string;
+  errors: { at: string; error: string }[];
+  diedAt: Date;
+}
+
+export interface DeadQuery {
+  relay?: string;
+  id?: string;
+  position?: bigint;
+  stream?: string;
+  type?: string;
+  key?: string;
+  state?: DeadLetter["state"];
+  limit?: number;
+}
+
+export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: Date };
+
+/** What people and tools see and change. Changes to dead letters are commands that the lane's owner carries out. */
+export interface Admin {
+  find(query: MessageQuery): Promise<MessageInfo[]>;
+  relays(): Promise<RelayInfo[]>;
+  pause(relay: string): Promise<void>;
+  resume(relay: string): Promise<void>;
+  rewind(relay: string, target: RewindTarget): Promise<void>;
+  drop(relay: string): Promise<void>;
+  dead(query: DeadQuery): Promise<DeadLetter[]>;
+  /** Brings dead letters back, in order within a key; how many. */
+  requeue(query: DeadQuery): Promise<number>;
+  discard(query: DeadQuery): Promise<number>;
+}
+
+// ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+export interface StoreCapabilities {
+  /** Several processes may share a relay. */
+  sharedRelays: boolean;
+  /** Writes can join the caller's transaction. */
+  transactions: boolean;
+}
+
+export interface Store<Tx = unknown> {
+  readonly name: string;
+  readonly capabilities: StoreCapabilities;
+  readonly writer: Writer<Tx>;
+  readonly queue: Queue;
+  readonly ledger: Ledger<Tx>;
+  readonly migrator: Migrator;
+  readonly maintenance: Maintenance;
+  readonly admin: Admin;
+}
+
+// ── Time ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Timers and monotonic time; replaced in tests. Wall-clock decisions are the database's. */
+export interface Clock {
+  monotonic(): number;
+  /** Resolves after `ms`, or early when the signal aborts. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+export type { Cause };

@@ -1,0 +1,77 @@
+/** Every code a TxboxError can carry. Recognise errors by code, never by `instanceof`. */
+export type ErrorCode =
+  | "invalid_option"
+  | "invalid_message"
+  | "payload_too_large"
+  | "no_transaction"
+  | "schema_missing"
+  | "schema_outdated"
+  | "schema_too_new"
+  | "standby"
+  | "restored_copy"
+  | "lease_lost"
+  | "relay_dropped"
+  | "not_found"
+  | "unavailable"
+  | "permanent"
+  | "handler_timeout"
+  | "receipt_expired"
+  | "unsupported";
+
+export interface ErrorDetails {
+  /** The option or message field at fault. */
+  field?: string;
+  /** What to do about it, as an instruction. */
+  fix?: string;
+  /** Whether the same call may succeed later with nothing changed. */
+  retryable?: boolean;
+  cause?: unknown;
+}
+
+/** The one error class: a stable `code`, the `field` at fault and the `fix`. */
+export class TxboxError extends Error {
+  override readonly name: string = "TxboxError";
+  readonly code: ErrorCode;
+  readonly field: string | undefined;
+  readonly fix: string | undefined;
+  readonly retryable: boolean;
+
+  constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
+    const text = details.fix === undefined ? message : `${message}. ${details.fix}`;
+    super(text, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = code;
+    this.field = details.field;
+    this.fix = details.fix;
+    this.retryable = details.retryable ?? false;
+  }
+}
+
+/** Thrown by a handler or publisher: this message can never work, make it a dead letter at once. */
+export class PermanentError extends TxboxError {
+  override readonly name: string = "PermanentError";
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super("permanent", message, details);
+  }
+}
+
+/** Thrown by a handler or publisher: the target is out, the message is not at fault and no attempt is counted. */
+export class UnavailableError extends TxboxError {
+  override readonly name: string = "UnavailableError";
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super("unavailable", message, { retryable: true, ...details });
+  }
+}
+
+export function errorCode(error: unknown): string | undefined {
+  if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
+  return typeof error.code === "string" ? error.code : undefined;
+}
+
+/** Name and message of anything thrown, cut to a length that fits a row. */
+export function describeError(error: unknown, maxLength = 1000): string {
+  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  const clean = text.replaceAll("\u0000", "\uFFFD").toWellFormed();
+  return clean.length > maxLength ? `${clean.slice(0, maxLength - 1).toWellFormed()}…` : clean;
+}

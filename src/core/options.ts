@@ -1,0 +1,56 @@
+import { TxboxError } from "./errors.ts";
+
+/** Throws `invalid_option` for a key that is not in `known`, naming the nearest one that is. */
+export function rejectUnknownOptions(of: string, options: object, known: readonly string[]): void {
+  for (const name of Object.keys(options)) {
+    if (known.includes(name)) continue;
+    const near = nearest(name, known);
+    throw new TxboxError("invalid_option", `${of} has no option "${name}"`, {
+      field: name,
+      fix: near === undefined ? `It takes ${known.join(", ")}` : `Did you mean "${near}"?`,
+    });
+  }
+}
+
+export function requireInteger(of: string, name: string, value: unknown, min: number, max = Number.MAX_SAFE_INTEGER): void {
+  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return;
+  throw new TxboxError("invalid_option", `${of}: ${name} must be a whole number from ${min} to ${max}, got ${String(value)}`, {
+    field: name,
+    fix: `Set ${name} to a number in that range`,
+  });
+}
+
+export function requireName(of: string, name: string, value: unknown): void {
+  if (typeof value === "string" && /^[\w.:-]{1,100}$/.test(value)) return;
+  throw new TxboxError("invalid_option", `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${JSON.stringify(value)}`, {
+    field: name,
+    fix: `Give ${name} such a value`,
+  });
+}
+
+/** The name in `known` with the fewest edits, if it is near enough to be a slip. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
+  let best: string | undefined;
+  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
+  for (const candidate of known) {
+    const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
+    if (distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+function editDistance(a: string, b: string): number {
+  let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const change = previous[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
+      row.push(Math.min(previous[j]! + 1, row[j - 1]! + 1, change));
+    }
+    previous = row;
+  }
+  return previous[b.length]!;
+}

@@ -1,0 +1,148 @@
+import { systemClock } from "../core/clock.ts";
+import type { BackoffOptions } from "../core/backoff.ts";
+import type { Clock, Publisher, Store } from "../core/contracts.ts";
+import { TxboxError } from "../core/errors.ts";
+import { rejectUnknownOptions, requireInteger, requireName } from "../core/options.ts";
+import { uuidv7 } from "../core/uuid.ts";
+import type { RelayEvent } from "./relay-events.ts";
+
+/** What a dead letter does to its key: let later messages go on, or hold them until it is requeued or discarded. */
+export type OnDead = "continue" | "block";
+
+export interface RelayOptions {
+  store: Store<never>;
+  /** Names the relay's progress. Processes with the same name share its work; each name gets every message. */
+  name: string;
+  publisher: Publisher;
+  /** Messages read, published and settled together. Default 1000. */
+  batchSize?: number;
+  /** A batch holds no more than this many bytes plus one message. Default 4 MiB. */
+  batchBytes?: number;
+  /** Only these streams. Fixed when the relay is first started. Default: all. */
+  streams?: readonly string[];
+  /** Streams whose messages need no order: a failed one holds up nothing. */
+  unordered?: readonly string[];
+  /** Where a relay begins that is started for the first time. Default "earliest". */
+  start?: "earliest" | "now";
+  /** Failed attempts until a message is dead. Default 10. */
+  maxAttempts?: number;
+  /** Delay between attempts, with full jitter. Default: 1 s, doubling up to 10 minutes. */
+  backoff?: BackoffOptions;
+  /** Default "continue"; or by stream. */
+  onDead?: OnDead | Readonly<Record<string, OnDead>>;
+  /** With more messages than this behind failed ones, the relay takes no new ones. Default 100,000. */
+  maxParked?: number;
+  /** A process that dies frees its work after this time. Default 30 s. */
+  leaseMs?: number;
+  /** Longest wait between looks at an idle queue. Default 50 ms. */
+  maxPollMs?: number;
+  /** Rotate and drop log segments from this process. Default true. */
+  maintenance?: boolean;
+  onEvent?: (event: RelayEvent) => void;
+  clock?: Clock;
+}
+
+export interface RelaySettings {
+  store: Store<never>;
+  name: string;
+  owner: string;
+  publisher: Publisher;
+  batch: { messages: number; bytes: number };
+  streams: readonly string[] | undefined;
+  unordered: readonly string[];
+  start: "earliest" | "now";
+  maxAttempts: number;
+  backoff: BackoffOptions;
+  outageBackoff: BackoffOptions;
+  onDead: (stream: string) => OnDead;
+  maxParked: number;
+  maxCrashes: number;
+  leaseMs: number;
+  maxPollMs: number;
+  maintenance: boolean;
+  emit: (event: RelayEvent) => void;
+  clock: Clock;
+}
+
+const KNOWN = [
+  "store",
+  "name",
+  "publisher",
+  "batchSize",
+  "batchBytes",
+  "streams",
+  "unordered",
+  "start",
+  "maxAttempts",
+  "backoff",
+  "onDead",
+  "maxParked",
+  "leaseMs",
+  "maxPollMs",
+  "maintenance",
+  "onEvent",
+  "clock",
+];
+
+const MAX_CRASHES = 3;
+
+export function relaySettings(options: RelayOptions): RelaySettings {
+  const of = "createRelay";
+  rejectUnknownOptions(of, options, KNOWN);
+  requireName(of, "name", options.name);
+  requireRole(options.store?.queue?.join, "store", "a store, such as createPostgresStore({ client })");
+  requireRole(options.publisher?.publish, "publisher", "a publisher, such as createInProcessBus()");
+  const batchSize = options.batchSize ?? 1000;
+  requireInteger(of, "batchSize", batchSize, 1, 10_000);
+  const batchBytes = options.batchBytes ?? 4 * 1024 * 1024;
+  requireInteger(of, "batchBytes", batchBytes, 1);
+  const leaseMs = options.leaseMs ?? 30_000;
+  requireInteger(of, "leaseMs", leaseMs, 500, 3_600_000);
+  const maxPollMs = options.maxPollMs ?? 50;
+  requireInteger(of, "maxPollMs", maxPollMs, 1, 60_000);
+  const maxAttempts = options.maxAttempts ?? 10;
+  requireInteger(of, "maxAttempts", maxAttempts, 1);
+  const maxParked = options.maxParked ?? 100_000;
+  requireInteger(of, "maxParked", maxParked, 1);
+  const backoff = options.backoff ?? { baseMs: 1000, maxMs: 600_000 };
+  rejectUnknownOptions(`${of} backoff`, backoff, ["baseMs", "maxMs"]);
+  requireInteger(of, "backoff.baseMs", backoff.baseMs, 0);
+  requireInteger(of, "backoff.maxMs", backoff.maxMs, backoff.baseMs);
+  requireOneOf("start", options.start ?? "earliest", ["earliest", "now"]);
+  const { onDead = "continue", onEvent } = options;
+  for (const choice of typeof onDead === "string" ? [onDead] : Object.values(onDead)) requireOneOf("onDead", choice, ["continue", "block"]);
+  return {
+    store: options.store,
+    name: options.name,
+    owner: `${options.name}-${process.pid}-${uuidv7()}`,
+    publisher: options.publisher,
+    batch: { messages: batchSize, bytes: batchBytes },
+    streams: options.streams,
+    unordered: options.unordered ?? [],
+    start: options.start ?? "earliest",
+    maxAttempts,
+    backoff,
+    outageBackoff: { baseMs: 100, maxMs: 10_000 },
+    onDead: typeof onDead === "string" ? () => onDead : (stream) => onDead[stream] ?? "continue",
+    maxParked,
+    maxCrashes: MAX_CRASHES,
+    leaseMs,
+    maxPollMs,
+    maintenance: options.maintenance ?? true,
+    emit: onEvent === undefined ? () => undefined : (event) => onEvent(event),
+    clock: options.clock ?? systemClock,
+  };
+}
+
+function requireRole(method: unknown, field: string, wanted: string): void {
+  if (typeof method === "function") return;
+  throw new TxboxError("invalid_option", `createRelay needs a ${field}`, { field, fix: `Pass ${wanted}` });
+}
+
+function requireOneOf(field: string, value: string, allowed: readonly string[]): void {
+  if (allowed.includes(value)) return;
+  throw new TxboxError("invalid_option", `createRelay: ${field} cannot be ${JSON.stringify(value)}`, {
+    field,
+    fix: `Use ${allowed.join(" or ")}`,
+  });
+}

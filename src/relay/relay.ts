@@ -1,0 +1,217 @@
+import type { QueueSession, SessionState } from "../core/contracts.ts";
+import { describeError, errorCode, TxboxError } from "../core/errors.ts";
+import type { RelayOptions, RelaySettings } from "./relay-options.ts";
+import { relaySettings } from "./relay-options.ts";
+import type { RelayTotals, WorkLimit } from "./relay-worker.ts";
+import { RelayWorker } from "./relay-worker.ts";
+
+export interface DrainOptions {
+  /** Stop claiming after this time. Default 60 s. */
+  deadlineMs?: number;
+  /** Stop after about this many messages, at the end of a batch. */
+  max?: number;
+}
+
+export interface RelayState {
+  running: boolean;
+  totals: RelayTotals;
+  session: SessionState | undefined;
+}
+
+/** Delivers what was enqueued. Start it in the application, or run it once with a deadline. */
+export interface Relay extends AsyncDisposable {
+  /** Resolves when the relay runs. Throws at once for what waiting cannot mend, such as a missing schema. */
+  start(): Promise<void>;
+  /** Finishes or releases what is in hand, settles it and gives the lanes back. Default deadline: 10 s. */
+  stop(options?: { deadlineMs?: number }): Promise<void>;
+  /** Publishes what is there now and returns; for cron and serverless. */
+  drainOnce(options?: DrainOptions): Promise<RelayTotals>;
+  state(): RelayState;
+}
+
+const MAINTENANCE_MS = 60_000;
+const FIRST_MAINTENANCE_MS = 5000;
+
+export function createRelay(options: RelayOptions): Relay {
+  return new StandingRelay(relaySettings(options));
+}
+
+class StandingRelay implements Relay {
+  readonly #settings: RelaySettings;
+  #stopping = new AbortController();
+  #giveUp = new AbortController();
+  #done = new AbortController();
+  #worker: RelayWorker | undefined;
+  #session: QueueSession | undefined;
+  #sessionState: SessionState | undefined;
+  #tasks: Promise<unknown>[] = [];
+  #running = false;
+
+  constructor(settings: RelaySettings) {
+    this.#settings = settings;
+  }
+
+  async start(): Promise<void> {
+    if (this.#running) return;
+    const { name, owner, emit } = this.#settings;
+    this.#begin();
+    try {
+      await this.#join();
+    } catch (error) {
+      if (!mayPass(error)) {
+        this.#running = false;
+        throw error;
+      }
+      this.#report(error);
+    }
+    emit({ type: "started", relay: name, owner });
+    this.#tasks = [this.#live()];
+    if (this.#settings.maintenance) this.#tasks.push(this.#maintenanceLoop());
+  }
+
+  async stop({ deadlineMs = 10_000 }: { deadlineMs?: number } = {}): Promise<void> {
+    if (!this.#running) return;
+    this.#stopping.abort();
+    const timer = setTimeout(() => this.#giveUp.abort(), deadlineMs);
+    const hardStop = new Promise<void>((resolve) => {
+      // A publisher that ignores its signal is left behind: its messages go out again elsewhere.
+      this.#giveUp.signal.addEventListener("abort", () => setTimeout(resolve, Math.min(1000, deadlineMs)), { once: true });
+    });
+    await Promise.race([Promise.all(this.#tasks), hardStop]);
+    clearTimeout(timer);
+    this.#done.abort();
+    await this.#leave();
+    await this.#settings.publisher.close?.();
+    this.#running = false;
+    this.#settings.emit({ type: "stopped", relay: this.#settings.name });
+  }
+
+  async drainOnce({ deadlineMs = 60_000, max = Number.POSITIVE_INFINITY }: DrainOptions = {}): Promise<RelayTotals> {
+    if (this.#running) {
+      throw new TxboxError("invalid_option", "drainOnce was called on a relay that is running", {
+        fix: "Use a relay of its own for drainOnce, or stop this one first",
+      });
+    }
+    this.#begin();
+    const timer = setTimeout(() => this.#stopping.abort(), deadlineMs);
+    try {
+      await this.#join();
+      await this.#work({ untilEmpty: true, max });
+      return { ...this.#worker!.totals };
+    } finally {
+      clearTimeout(timer);
+      this.#done.abort();
+      await this.#leave();
+      this.#running = false;
+    }
+  }
+
+  state(): RelayState {
+    const totals = this.#worker?.totals ?? { published: 0, retried: 0, dead: 0 };
+    return { running: this.#running, totals: { ...totals }, session: this.#sessionState };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #begin(): void {
+    this.#running = true;
+    this.#stopping = new AbortController();
+    this.#giveUp = new AbortController();
+    this.#done = new AbortController();
+  }
+
+  async #live(): Promise<void> {
+    const { leaseMs, clock } = this.#settings;
+    while (this.#session === undefined && !this.#stopping.signal.aborted) {
+      await clock.sleep(Math.min(1000, leaseMs / 3), this.#stopping.signal);
+      await this.#join().catch((error: unknown) => this.#report(error));
+    }
+    if (this.#session !== undefined) await this.#work();
+  }
+
+  async #join(): Promise<void> {
+    const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked } = this.#settings;
+    await store.migrator.check();
+    this.#session = await store.queue.join({ relay: name, owner, leaseMs, start, streams, unordered, batch, maxParked });
+    this.#worker = new RelayWorker(this.#settings, this.#session, {
+      stopping: this.#stopping.signal,
+      giveUp: this.#giveUp.signal,
+    });
+  }
+
+  /** The lease is kept until the last batch in hand is settled. */
+  async #work(limit?: WorkLimit): Promise<void> {
+    const tending = this.#tendLoop(this.#session!);
+    await this.#worker!.run(limit);
+    this.#done.abort();
+    await tending;
+  }
+
+  async #leave(): Promise<void> {
+    // Whoever cannot say goodbye is replaced when the lease runs out.
+    await this.#session?.leave().catch(() => undefined);
+    this.#session = undefined;
+    this.#sessionState = undefined;
+  }
+
+  /** Keeps the lease and the share of lanes, on its own timer: a slow publisher must not cost the lease. */
+  async #tendLoop(session: QueueSession): Promise<void> {
+    const { leaseMs, clock, name, emit } = this.#settings;
+    const everyMs = Math.min(1000, leaseMs / 3);
+    const signal = this.#done.signal;
+    while (!signal.aborted) {
+      let wait = everyMs;
+      try {
+        this.#noteState(await session.tend());
+        const due = session.nextDueAt();
+        if (due !== undefined) wait = Math.min(everyMs, Math.max(5, due - clock.monotonic()));
+      } catch (error) {
+        this.#report(error);
+        if (errorCode(error) === "relay_dropped") {
+          emit({ type: "failed", relay: name, error: describeError(error) });
+          this.#stopping.abort();
+          return;
+        }
+      }
+      await clock.sleep(wait, signal);
+    }
+  }
+
+  #report(error: unknown): void {
+    const { name, emit } = this.#settings;
+    emit({ type: "store_error", relay: name, error: describeError(error), code: errorCode(error) });
+  }
+
+  #noteState(state: SessionState): void {
+    const { name, emit } = this.#settings;
+    const before = this.#sessionState;
+    this.#sessionState = state;
+    if (before?.lanes !== state.lanes) emit({ type: "lanes", relay: name, lanes: state.lanes });
+    if ((before?.paused ?? false) !== state.paused) emit({ type: state.paused ? "paused" : "resumed", relay: name });
+    if ((before?.full ?? false) !== state.full) emit({ type: state.full ? "full" : "not_full", relay: name, parked: state.parked });
+  }
+
+  async #maintenanceLoop(): Promise<void> {
+    const { store, clock, name, emit } = this.#settings;
+    const signal = this.#stopping.signal;
+    await clock.sleep(FIRST_MAINTENANCE_MS, signal);
+    while (!signal.aborted) {
+      try {
+        const report = await store.maintenance.run();
+        if (report.rotated || report.droppedSegments.length > 0 || report.heldBackBy.length > 0) {
+          emit({ type: "maintained", relay: name, report });
+        }
+      } catch (error) {
+        this.#report(error);
+      }
+      await clock.sleep(MAINTENANCE_MS, signal);
+    }
+  }
+}
+
+/** Whether waiting may mend it: a database that is away, a standby that may be promoted. */
+function mayPass(error: unknown): boolean {
+  return !(error instanceof TxboxError) || error.retryable;
+}

@@ -1,0 +1,14 @@
+export { createPostgresStore } from "./postgres-store.ts";
+export type { PostgresStore, PostgresStoreOptions } from "./postgres-store.ts";
+export type {
+  PgClient,
+  Pglite,
+  PgliteTx,
+  PgPool,
+  PostgresClient,
+  PostgresJs,
+  PostgresJsTx,
+  PostgresTx,
+} from "./postgres-client.ts";
+export type { GrantRoles } from "./postgres-grants.ts";
+export type { RebaseReport } from "./postgres-rebase.ts";

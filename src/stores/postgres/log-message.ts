@@ -1,0 +1,70 @@
+import type { Headers, Message } from "../../core/message.ts";
+import type { Row } from "./postgres-client.ts";
+
+/** The columns behind a LogMessage, in the order of its row. */
+export const MESSAGE_COLUMNS: string = [
+  "position",
+  "id",
+  "stream",
+  "type",
+  "key",
+  "aggregate_type",
+  "aggregate_id",
+  "correlation_id",
+  "headers",
+  "payload",
+  "body",
+  "date_part('epoch', created_at)",
+  "lane",
+].join(", ");
+
+/** A row of the log. Fields are read from the row when asked for: a relay that only moves bodies decodes nothing else. */
+export class LogMessage implements Message {
+  readonly #row: Row;
+  #headers: Headers | undefined;
+
+  constructor(row: Row) {
+    this.#row = row;
+  }
+
+  get positionText(): string {
+    return this.#row[0]!;
+  }
+  get position(): bigint {
+    return BigInt(this.#row[0]!);
+  }
+  get id(): string {
+    return this.#row[1]!;
+  }
+  get stream(): string {
+    return this.#row[2]!;
+  }
+  get type(): string {
+    return this.#row[3]!;
+  }
+  get key(): string | null {
+    return this.#row[4]!;
+  }
+  get aggregateType(): string | null {
+    return this.#row[5]!;
+  }
+  get aggregateId(): string | null {
+    return this.#row[6]!;
+  }
+  get headers(): Headers {
+    this.#headers ??= {
+      ...(this.#row[8] == null ? undefined : (JSON.parse(this.#row[8]) as Headers)),
+      correlationId: this.#row[7] ?? this.#row[1]!,
+    };
+    return this.#headers;
+  }
+  get body(): string | Uint8Array {
+    return this.#row[9] ?? Buffer.from(this.#row[10]!.slice(2), "hex");
+  }
+  get createdAt(): Date {
+    return new Date(Number(this.#row[11]) * 1000);
+  }
+  get lane(): number {
+    return Number(this.#row[12]);
+  }
+}

@@ -1,0 +1,93 @@
+import type { BlockedKey } from "./blocked-keys.ts";
+import type { Row } from "./postgres-client.ts";
+import { DURABLE } from "./postgres-cursor.ts";
+import type { Names } from "./postgres-names.ts";
+
+/** Parameters: relay, lanes. */
+export function loadBlockedSql(names: Names): string {
+  return `
+select b.lane, b.stream, b.key, b.solo, b.position, b.attempts, b.last_error,
+  case when b.next_at = 'infinity' then null else date_part('epoch', b.next_at - clock_timestamp()) * 1000 end,
+  (select count(*) from ${names.parked} p where p.relay = b.relay and p.stream = b.stream and p.key = b.key and p.solo = b.solo)
+from ${names.blocked} b where b.relay = $1::text and b.lane = any ($2::text::smallint[])`;
+}
+
+export function parkedKeyOf(row: Row, now: number): Omit<BlockedKey, "name" | "errors" | "stored" | "dirty" | "draining"> {
+  return {
+    lane: Number(row[0]),
+    stream: row[1]!,
+    key: row[2]!,
+    solo: row[3]!,
+    head: row[4]!,
+    attempts: Number(row[5]),
+    lastError: row[6] ?? undefined,
+    dueAt: row[7] == null ? Number.POSITIVE_INFINITY : now + Number(row[7]),
+    parked: Number(row[8]),
+  };
+}
+
+/**
+ * Parked messages of some keys, in order, each with the number of its key. Parameters: relay, streams, keys, solos,
+ * limit, bytes. The fences keep the planner from joining the parked rows with the whole log.
+ */
+export function drainSql(names: Names, columns: string): string {
+  return `
+select ${columns}, before + size, nth from (
+  select *, sum(size) over (order by position rows unbounded preceding) - size as before from (
+    select m.*, k.nth
+    from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
+    cross join lateral (
+      select p.position from ${names.parked} p
+      where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo
+      order by p.position limit $5::text::int) p
+    cross join lateral (select * from ${names.all_message} a where a.position = p.position limit 1) m
+    order by m.position limit $5::text::int) page) sized
+where before < $6::text::bigint`;
+}
+
+/**
+ * Carries out the commands on dead letters of a cursor's lanes: requeued ones are parked again, in order with what waits
+ * for their key already; a discarded one no longer blocks its key. Parameters: id, epoch, seq, relay, lanes.
+ */
+export function commandSql(names: Names): string {
+  const n = names;
+  const columns =
+    "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
+  return `
+with c as (update ${n.cursor} set seq = seq + 1, stamp = pg_current_xact_id()
+    where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning id, ${DURABLE}),
+due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
+    where d.relay = $4::text and d.command is not null and d.lane = any ($5::text::smallint[])
+    order by d.position limit 1000),
+told as (update ${n.dead} d set command = null, blocks = false, changed_at = clock_timestamp(),
+    state = case d.command when 'requeue' then 'requeued' else 'discarded' end
+    from due where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
+kept as (insert into ${n.kept_message} (position, xid, ${columns})
+    select position, pg_current_xact_id(), ${columns} from told
+    where state = 'requeued' and not exists (select 1 from ${n.message} m where m.position = told.position)
+    on conflict do nothing),
+keyed as (select told.*, case when solo = 0 then key else '' end as block_key from told),
+parked as (insert into ${n.parked} (relay, position, lane, stream, key, solo)
+    select relay, position, lane, stream, block_key, solo from keyed where state = 'requeued' on conflict do nothing),
+freed as (insert into ${n.blocked} as b (relay, lane, stream, key, solo, position, attempts, next_at)
+    select relay, min(lane), stream, block_key, solo, min(position), 0, clock_timestamp() from keyed
+    where state = 'requeued' or blocked group by relay, stream, block_key, solo
+    on conflict (relay, stream, key, solo) do update
+      set position = least(b.position, excluded.position), attempts = 0, next_at = clock_timestamp(), last_error = null, errors = '[]')
+select count(*) from told`;
+}
+
+/** Moves due scheduled messages into the log, one process at a time; ms until the next one. Parameter: lock scope. */
+export function promoteSql(names: Names): string {
+  const columns =
+    "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
+  return `
+with turn as materialized (select pg_try_advisory_xact_lock(hashtextextended($1::text || ':scheduled', 0)) as mine),
+due as (select s.id from ${names.scheduled} s, turn where turn.mine and s.deliver_at <= clock_timestamp()
+    order by s.deliver_at, s.n limit 1000),
+gone as (delete from ${names.scheduled} s using due where s.id = due.id returning s.*),
+moved as (insert into ${names.message} (${columns}) select ${columns} from gone order by deliver_at, n returning 1)
+select case when (select count(*) from moved) = 1000 then 0 else
+  (select date_part('epoch', min(s.deliver_at) - clock_timestamp()) * 1000 from ${names.scheduled} s
+   where not exists (select 1 from due where due.id = s.id)) end`;
+}

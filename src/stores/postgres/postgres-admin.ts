@@ -1,0 +1,172 @@
+import type { Admin, DeadLetter, DeadQuery, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
+import { LogMessage, MESSAGE_COLUMNS } from "./log-message.ts";
+import type { Row, SqlRunner } from "./postgres-client.ts";
+import type { Names } from "./postgres-names.ts";
+import { relayFigures } from "./relay-figures.ts";
+
+const DEFAULT_LIMIT = 100;
+
+/** Read model and admin commands over the tables. */
+export function createAdmin({ sql, names }: { sql: SqlRunner; names: Names }): Admin {
+  return {
+    find: (query) => find(sql, names, query),
+    relays: () => relayFigures(sql, names),
+    pause: (relay) => setPaused(sql, names, relay, true),
+    resume: (relay) => setPaused(sql, names, relay, false),
+    rewind: (relay, target) => rewind(sql, names, relay, target),
+    async drop(relay) {
+      const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
+      if (rows.length === 0) throw noSuchRelay(relay);
+    },
+    dead: (query) => dead(sql, names, query),
+    requeue: (query) => command(sql, names, query, "requeue"),
+    discard: (query) => command(sql, names, query, "discard"),
+  };
+}
+
+/** Builds `where` clauses with text parameters. */
+class Conditions {
+  readonly params: string[] = [];
+  readonly #parts: string[] = [];
+
+  add(value: string | undefined, sql: (parameter: string) => string): this {
+    if (value !== undefined) this.#parts.push(sql(`$${this.params.push(value)}::text`));
+    return this;
+  }
+
+  get where(): string {
+    return this.#parts.length === 0 ? "" : `where ${this.#parts.join(" and ")}`;
+  }
+}
+
+async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
+  const c = new Conditions()
+    .add(query.id, (p) => `id = ${p}`)
+    .add(query.stream, (p) => `stream = ${p}`)
+    .add(query.key, (p) => `key = ${p}`)
+    .add(query.aggregateType, (p) => `aggregate_type = ${p}`)
+    .add(query.aggregateId, (p) => `aggregate_id = ${p}`)
+    // A message without a correlation of its own is the first of its chain.
+    .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
+    .add(query.relay, (p) => `relay = ${p}`);
+  const columns = MESSAGE_COLUMNS.replace("lane", "0");
+  const rows = await sql.query(
+    `select ${columns}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
+     from ${names.message_status} ${c.where} order by position nulls last, relay limit ${limitOf(query.limit)}`,
+    c.params,
+  );
+  return rows.map(messageInfo);
+}
+
+function messageInfo(row: Row): MessageInfo {
+  return {
+    ...fieldsOf(row),
+    position: row[0] == null ? null : BigInt(row[0]),
+    relay: row[13]!,
+    status: row[14] as MessageStatus,
+    attempts: Number(row[15]),
+    lastError: row[16]!,
+    publishedAt: dateOf(row[17]!),
+    deliverAt: dateOf(row[18]!),
+  };
+}
+
+function fieldsOf(row: Row): Omit<MessageInfo, "position" | "relay" | "status" | "attempts" | "lastError" | "publishedAt" | "deliverAt"> {
+  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new LogMessage(row);
+  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
+}
+
+function deadConditions(query: DeadQuery): Conditions {
+  return new Conditions()
+    .add(query.relay, (p) => `relay = ${p}`)
+    .add(query.id, (p) => `id = ${p}`)
+    .add(query.position === undefined ? undefined : String(query.position), (p) => `position = ${p}::bigint`)
+    .add(query.stream, (p) => `stream = ${p}`)
+    .add(query.type, (p) => `type = ${p}`)
+    .add(query.key, (p) => `key = ${p}`)
+    .add(query.state ?? "dead", (p) => `state = ${p}`);
+}
+
+async function dead(sql: SqlRunner, names: Names, query: DeadQuery): Promise<DeadLetter[]> {
+  const c = deadConditions(query);
+  const rows = await sql.query(
+    `select ${MESSAGE_COLUMNS}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
+     from ${names.dead} ${c.where} order by position, relay limit ${limitOf(query.limit)}`,
+    c.params,
+  );
+  return rows.map((row) => ({
+    ...fieldsOf(row),
+    position: BigInt(row[0]!),
+    relay: row[13]!,
+    state: row[14] as DeadLetter["state"],
+    command: row[15] as DeadLetter["command"],
+    attempts: Number(row[16]),
+    lastError: row[17]!,
+    errors: JSON.parse(row[18]!) as DeadLetter["errors"],
+    diedAt: dateOf(row[19]!)!,
+  }));
+}
+
+async function command(sql: SqlRunner, names: Names, query: DeadQuery, what: "requeue" | "discard"): Promise<number> {
+  const c = deadConditions({ ...query, state: "dead" });
+  const chosen = `select relay, position from ${names.dead} ${c.where} order by position limit ${limitOf(query.limit, 1_000_000)}`;
+  const rows = await sql.query(
+    `update ${names.dead} d set command = '${what}', changed_at = clock_timestamp(), changed_by = current_user
+     from (${chosen}) x where d.relay = x.relay and d.position = x.position returning 1`,
+    c.params,
+  );
+  return rows.length;
+}
+
+async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: boolean): Promise<void> {
+  const rows = await sql.query(`update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`, [relay, String(paused)]);
+  if (rows.length === 0) throw noSuchRelay(relay);
+}
+
+/** All cursors go to the same point; owners see the new epoch, drop what they had in hand and read on from there. */
+async function rewind(sql: SqlRunner, names: Names, relay: string, target: RewindTarget): Promise<void> {
+  const params = [relay];
+  let prev = "'1:1:'::pg_snapshot";
+  let floor = "0";
+  if (target === "now") prev = "pg_current_snapshot()";
+  else if (target !== "earliest" && "position" in target) floor = `$${params.push(String(target.position - 1n))}::text::bigint`;
+  else if (target !== "earliest") {
+    floor = `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
+      (select max(position) from ${names.message}), 0)`;
+  }
+  // What waits behind a failed message and will be read again must not be there twice.
+  const keys = "b.relay = p.relay and b.stream = p.stream and b.key = p.key and b.solo = p.solo";
+  const rows = await sql.query(
+    `with target as materialized (select ${floor} as floor, ${prev} as prev, ${target === "now"} as forward),
+     c as (update ${names.cursor} set prev = target.prev, floor = case when target.forward then cursor_floor.f else target.floor end,
+         cur = null, fin = null, lo = null, done = 0, epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
+         stamp = pg_current_xact_id()
+       from target, (select coalesce(max(floor), 0) as f from ${names.cursor} where relay = $1::text) cursor_floor
+       where relay = $1::text returning 1),
+     gone as (delete from ${names.parked} p using target where p.relay = $1::text and not target.forward and p.position > target.floor
+       returning p.relay, p.position, p.stream, p.key, p.solo),
+     freed as (delete from ${names.blocked} b where b.relay = $1::text and exists (select 1 from gone p where ${keys})
+       and not exists (select 1 from ${names.parked} p, target where ${keys} and p.position <= target.floor))
+     select count(*) from c`,
+    params,
+  );
+  if (rows[0]![0] === "0") throw noSuchRelay(relay);
+}
+
+function limitOf(limit: number | undefined, fallback = DEFAULT_LIMIT): number {
+  if (limit === undefined) return fallback;
+  if (Number.isInteger(limit) && limit > 0) return limit;
+  throw new TxboxError("invalid_option", `limit must be a whole number above 0, got ${String(limit)}`, {
+    field: "limit",
+    fix: "Give a positive number",
+  });
+}
+
+function dateOf(epochSeconds: string | null): Date | null {
+  return epochSeconds === null ? null : new Date(Number(epochSeconds) * 1000);
+}
+
+function noSuchRelay(relay: string): TxboxError {
+  return new TxboxError("not_found", `There is no relay "${relay}"`, { field: "relay", fix: "List them with `txbox relays list`" });
+}

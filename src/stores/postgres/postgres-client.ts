@@ -1,0 +1,260 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import { TxboxError } from "../../core/errors.ts";
+
+/** A row as an array of text, as the server sent it. */
+export type Row = (string | null)[];
+
+/** Runs one statement; parameters are text and the SQL casts them (`$1::text::bigint`). */
+export interface SqlRunner {
+  query(text: string, params?: readonly (string | null)[]): Promise<Row[]>;
+}
+
+/** Runs also scripts of several statements, which take no parameters. */
+export interface ScriptRunner extends SqlRunner {
+  exec(script: string): Promise<void>;
+}
+
+/** node-postgres: what a transaction runs on. */
+export interface PgClient {
+  query(config: object): Promise<unknown>;
+  getTransactionStatus?(): string | null;
+  /** A pool is no transaction. */
+  readonly totalCount?: never;
+}
+
+/** node-postgres: `new pg.Pool()`. */
+export interface PgPool {
+  query(config: object): Promise<unknown>;
+  connect(): Promise<PgClient & { release(error?: Error | boolean): void }>;
+  readonly totalCount: number;
+}
+
+/** postgres.js: inside `sql.begin(async (tx) => …)`. */
+export interface PostgresJsTx {
+  unsafe(text: string, params?: never[], options?: object): unknown;
+  savepoint: unknown;
+}
+
+/** postgres.js: `postgres(url)`. */
+export interface PostgresJs {
+  unsafe(text: string, params?: never[], options?: object): unknown;
+  begin(run: (tx: PostgresJsTx) => unknown): Promise<unknown>;
+}
+
+/** PGlite: inside `db.transaction(async (tx) => …)`. */
+export interface PgliteTx {
+  query(text: string, params?: unknown[], options?: object): Promise<unknown>;
+  exec(text: string): Promise<unknown>;
+  rollback(): Promise<void>;
+}
+
+/** PGlite: `new PGlite()`. */
+export interface Pglite {
+  query(text: string, params?: unknown[], options?: object): Promise<unknown>;
+  exec(text: string): Promise<unknown>;
+  transaction(run: (tx: PgliteTx) => Promise<unknown>): Promise<unknown>;
+  readonly waitReady: Promise<void>;
+}
+
+/** The client that the user built. */
+export type PostgresClient = PgPool | PostgresJs | Pglite;
+/** The transaction that the user opened, on the same driver. */
+export type PostgresTx = PgClient | PostgresJsTx | PgliteTx;
+
+/** The user's client behind one face: statements that commit by themselves, and transactions. */
+export interface Database extends ScriptRunner {
+  /** `dispose` makes the connection unusable for a handler that outlives its transaction. */
+  transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T>;
+  /** One connection for everything: nothing runs beside a transaction. */
+  readonly single: boolean;
+}
+
+const asText = { getTypeParser: () => (value: string) => value };
+// PGlite copies the parsers it is given by their own keys, so every type that our statements return is named by its oid:
+// bool bytea char name int8 int2 int4 text oid json float4 float8 bpchar varchar date timestamp timestamptz numeric uuid
+// jsonb pg_snapshot xid8, then the arrays of bool bytea int2 int4 text varchar int8 float8 oid timestamptz json jsonb xid8.
+const PGLITE_TYPES = [
+  16, 17, 18, 19, 20, 21, 23, 25, 26, 114, 700, 701, 1042, 1043, 1082, 1114, 1184, 1700, 2950, 3802, 5038, 5069, 1000, 1001,
+  1005, 1007, 1009, 1015, 1016, 1022, 1028, 1185, 199, 3807, 271,
+];
+const textParsers: object = Object.fromEntries(PGLITE_TYPES.map((oid) => [oid, (value: string) => value]));
+
+function pgRunner(client: PgClient | PgPool): ScriptRunner {
+  return {
+    async query(text, params = []) {
+      const result = await client.query({ text, values: params, rowMode: "array", types: asText });
+      return (result as { rows: Row[] }).rows;
+    },
+    async exec(script) {
+      await client.query({ text: script });
+    },
+  };
+}
+
+function postgresJsRunner(sql: PostgresJsTx | PostgresJs): ScriptRunner {
+  return {
+    async query(text, params = []) {
+      const pending = sql.unsafe(text, params as never[], { prepare: false }) as { raw(): Promise<(Buffer | null)[][]> };
+      const rows = await pending.raw();
+      return Array.from(rows, (row) => row.map((value) => (value === null ? null : value.toString())));
+    },
+    async exec(script) {
+      await (sql.unsafe(script) as { simple(): Promise<unknown> }).simple();
+    },
+  };
+}
+
+function pgliteRunner(client: PgliteTx | Pglite): ScriptRunner {
+  return {
+    async query(text, params = []) {
+      const result = await client.query(text, [...params], { rowMode: "array", parsers: textParsers });
+      return (result as { rows: Row[] }).rows;
+    },
+    async exec(script) {
+      await client.exec(script);
+    },
+  };
+}
+
+/** Recognises node-postgres, postgres.js and PGlite by their shape. */
+export function databaseOf(client: PostgresClient): Database {
+  if (isObject(client)) {
+    if ("unsafe" in client && "begin" in client) return postgresJsDatabase(client as PostgresJs);
+    if ("exec" in client && "transaction" in client) return pgliteDatabase(client as Pglite);
+    if ("connect" in client && "totalCount" in client) return pgDatabase(client as PgPool);
+    if ("connect" in client && "query" in client) {
+      throw new TxboxError("invalid_option", "createPostgresStore was given a single pg.Client", {
+        field: "client",
+        fix: "Pass a pg.Pool: the relay reads, settles and runs handlers side by side",
+      });
+    }
+  }
+  throw new TxboxError("invalid_option", "createPostgresStore needs a client", {
+    field: "client",
+    fix: "Pass a pg.Pool, a postgres.js instance or a PGlite instance",
+  });
+}
+
+function pgDatabase(pool: PgPool): Database {
+  return {
+    ...pgRunner(pool),
+    single: false,
+    async transaction(run) {
+      const client = await pool.connect();
+      const sql = pgRunner(client);
+      let broken = false;
+      try {
+        await client.query({ text: "begin" });
+        const result = await run(client, sql);
+        await client.query({ text: "commit" });
+        return result;
+      } catch (error) {
+        // A handler that timed out may still hold the client: never give it back to the pool.
+        broken = isTimeout(error);
+        if (!broken) await client.query({ text: "rollback" }).catch(() => (broken = true));
+        throw error;
+      } finally {
+        client.release(broken);
+      }
+    },
+  };
+}
+
+function postgresJsDatabase(client: PostgresJs): Database {
+  return {
+    ...postgresJsRunner(client),
+    single: false,
+    transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
+      return client.begin(async (tx: PostgresJsTx) => {
+        // postgres.js would run a late query of the handler on a connection that serves somebody else by then.
+        const guarded = Proxy.revocable(tx, {});
+        try {
+          return await run(guarded.proxy, postgresJsRunner(tx));
+        } finally {
+          guarded.revoke();
+        }
+      }) as Promise<T>;
+    },
+  };
+}
+
+const insideTransaction = new AsyncLocalStorage<Pglite>();
+
+function pgliteDatabase(client: Pglite): Database {
+  refuseSelfWait(client);
+  return {
+    ...pgliteRunner(client),
+    single: true,
+    transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
+      return client.transaction((tx: PgliteTx) => insideTransaction.run(client, () => run(tx, pgliteRunner(tx)))) as Promise<T>;
+    },
+  };
+}
+
+const guarded = new WeakSet<Pglite>();
+
+/** PGlite has one connection: inside a transaction, `db.query` would wait for that transaction for ever. */
+function refuseSelfWait(client: Pglite): void {
+  if (guarded.has(client)) return;
+  guarded.add(client);
+  for (const method of ["query", "exec", "transaction"] as const) {
+    const original = client[method].bind(client) as (...args: unknown[]) => Promise<unknown>;
+    Object.defineProperty(client, method, {
+      configurable: true,
+      writable: true,
+      value: (...args: unknown[]) => {
+        if (insideTransaction.getStore() !== client) return original(...args);
+        const error = new TxboxError("no_transaction", `A handler called db.${method}() on PGlite, which would wait for itself`, {
+          field: "tx",
+          fix: "Use the transaction that the handler was given: tx.query()",
+        });
+        return Promise.reject(error);
+      },
+    });
+  }
+}
+
+/** The user's transaction as a runner. Refuses what is visibly not a transaction. */
+export function transactionRunner(tx: PostgresTx): ScriptRunner & { mayAutocommit: boolean } {
+  if (isObject(tx)) {
+    if ("unsafe" in tx) {
+      if ("savepoint" in tx) return { ...postgresJsRunner(tx as PostgresJsTx), mayAutocommit: false };
+      throw notATransaction("the postgres.js instance", "Pass the `tx` of sql.begin(async (tx) => …)");
+    }
+    if ("exec" in tx && "query" in tx) {
+      if ("rollback" in tx) return { ...pgliteRunner(tx as PgliteTx), mayAutocommit: false };
+      throw notATransaction("the PGlite instance", "Pass the `tx` of db.transaction(async (tx) => …)");
+    }
+    if ("totalCount" in tx) throw notATransaction("a pg.Pool", "Check out a client, BEGIN, and pass that client");
+    if ("query" in tx && typeof tx.query === "function") {
+      const client = tx as PgClient;
+      const status = client.getTransactionStatus?.();
+      if (status === "I") throw notATransaction("a client outside a transaction", "Run BEGIN on it first");
+      return { ...pgRunner(client), mayAutocommit: status !== "T" };
+    }
+  }
+  throw notATransaction(tx === undefined ? "nothing" : `a ${typeof tx}`, "Pass the transaction that writes your own data");
+}
+
+export function notATransaction(got: string, fix: string): TxboxError {
+  return new TxboxError("no_transaction", `A transaction is needed, got ${got}`, { field: "tx", fix });
+}
+
+function isObject(value: unknown): value is object {
+  return (typeof value === "object" && value !== null) || typeof value === "function";
+}
+
+function isTimeout(error: unknown): boolean {
+  return error instanceof TxboxError && error.code === "handler_timeout";
+}
+
+/** A text array literal, for `$1::text::text[]`. */
+export function textArray(values: readonly (string | null)[]): string {
+  const items = values.map((value) => (value === null ? "NULL" : `"${value.replace(/["\\]/g, "\\$&")}"`));
+  return `{${items.join(",")}}`;
+}
+
+/** The same for numbers and other values that need no quoting. */
+export function plainArray(values: readonly (number | bigint | string)[]): string {
+  return `{${values.join(",")}}`;
+}

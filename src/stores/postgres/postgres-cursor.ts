@@ -1,0 +1,116 @@
+import type { Names } from "./postgres-names.ts";
+
+/** Progress over a set of lanes, as last read from or written to the database. Positions and ids stay text. */
+export interface Cursor {
+  id: string;
+  epoch: string;
+  seq: bigint;
+  prev: string;
+  /** Undefined: no window is open. */
+  cur: string | undefined;
+  /** Array literal of the transactions that finished since `prev`; "{}" when there are none. */
+  fin: string;
+  lo: bigint;
+  done: string;
+  floor: string;
+  crashes: number;
+  suspect: string | undefined;
+  suspectCrashes: number;
+  lanes: number[];
+  /** The last position handed out in this window. */
+  fetched: string;
+  /** Everything in this window was handed out. */
+  exhausted: boolean;
+  /** Settles since the row was made; see `renumber`. */
+  writes: number;
+}
+
+export const CURSOR_COLUMNS: string =
+  "c.id, c.epoch, c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes";
+
+export function cursorOf(row: readonly (string | null)[], lanes: number[]): Cursor {
+  return {
+    id: row[0]!,
+    epoch: row[1]!,
+    seq: BigInt(row[2]!),
+    prev: row[3]!,
+    cur: row[4] ?? undefined,
+    fin: row[5] ?? "{}",
+    lo: row[6] == null ? 0n : BigInt(row[6]),
+    done: row[7]!,
+    floor: row[8]!,
+    crashes: Number(row[9]),
+    suspect: row[10] ?? undefined,
+    suspectCrashes: Number(row[11]),
+    lanes,
+    fetched: row[7]!,
+    exhausted: false,
+    writes: 0,
+  };
+}
+
+/** Makes the statement's commit durable even where the role or database defaults to asynchronous commits. */
+export const DURABLE =
+  "case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end";
+
+export const LEASE = (parameter: string): string => `clock_timestamp() + ${parameter}::text::interval`;
+
+const MAX_POSITION = "9223372036854775807";
+
+/**
+ * Opens the next window of one or several cursors with one snapshot. Its own transaction, durable before anything is
+ * published: after a crash the server hands out unflushed xids again. Parameters: lease, then id, epoch and seq of each
+ * cursor; for a single one also the xmax of prev, since with an unknown horizon the planner may walk the settled log.
+ * With `always` also where there is nothing new, so that cursors can be merged.
+ */
+export function openSql(names: Names, count: number, always: boolean): string {
+  const mine = Array.from({ length: count }, (_, i) => {
+    const [id, epoch, seq] = [2 + i * 3, 3 + i * 3, 4 + i * 3];
+    return `(c.id = $${id}::text::bigint and c.epoch = $${epoch}::text::bigint and c.seq = $${seq}::text::bigint)`;
+  });
+  const horizon = count === 1 ? "$5::text::xid8" : "pg_snapshot_xmax(c.prev)";
+  const news = `(
+    (select m.xid from ${names.message} m where m.xid >= ${horizon} and m.position > c.floor order by m.xid limit 1) is not null
+    or exists (select 1 from pg_snapshot_xip(c.prev) x where
+         (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null))`;
+  return `
+update ${names.cursor} c set
+  cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")}, stamp = pg_current_xact_id(),
+  fin = array(select x from pg_snapshot_xip(c.prev) x where
+          (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null),
+  lo = coalesce((select min(s.position) from (
+         select m.position from ${names.message} m
+         where m.xid >= ${horizon} and m.position > c.floor order by m.xid offset 0) s), ${MAX_POSITION})
+where (${mine.join(" or ")}) and c.cur is null ${always ? "" : `and ${news}`}
+returning ${CURSOR_COLUMNS}, ${DURABLE}`;
+}
+
+export interface PageShape {
+  /** Reading the stragglers: rows of transactions that were running in prev, below lo. */
+  stragglers: boolean;
+  lanes: boolean;
+  streams: boolean;
+}
+
+/**
+ * The next page of a window. Parameters: after, prev, cur, limit, bytes, floor, then fin and lo for stragglers, then
+ * lanes and streams as the shape says. Sizes are summed in the database, so that one page never holds more than `bytes`
+ * plus one message.
+ */
+export function pageSql(names: Names, columns: string, shape: PageShape): string {
+  let n = 6;
+  const where = [
+    "position > $1::text::bigint",
+    "position > $6::text::bigint",
+    "not pg_visible_in_snapshot(xid, $2::text::pg_snapshot)",
+    "pg_visible_in_snapshot(xid, $3::text::pg_snapshot)",
+  ];
+  if (shape.stragglers) where.push(`xid = any ($${++n}::text::xid8[])`, `position < $${++n}::text::bigint`);
+  if (shape.lanes) where.push(`lane = any ($${++n}::text::smallint[])`);
+  if (shape.streams) where.push(`stream = any ($${++n}::text::text[])`);
+  return `
+select ${columns}, before + size from (
+  select *, sum(size) over (order by position rows unbounded preceding) - size as before from (
+    select * from ${names.message} where ${where.join(" and ")} order by position limit $4::text::int) page) sized
+where before < $5::text::bigint`;
+}

@@ -1,0 +1,57 @@
+import { errorCode, TxboxError } from "../../core/errors.ts";
+import type { SqlRunner } from "./postgres-client.ts";
+
+const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
+
+export function schemaMissing(schema: string, cause?: unknown): TxboxError {
+  return new TxboxError("schema_missing", `The txbox tables are not in schema ${schema}`, { fix: MIGRATE, cause });
+}
+
+export function schemaOutdated(found: number, wanted: number): TxboxError {
+  return new TxboxError("schema_outdated", `The txbox schema is at version ${found}, this code needs ${wanted}`, { fix: MIGRATE });
+}
+
+export function schemaTooNew(found: number, known: number): TxboxError {
+  return new TxboxError("schema_too_new", `The txbox schema is at version ${found}, this code knows ${known} and would harm it`, {
+    fix: "Upgrade the txbox package of this process",
+  });
+}
+
+const UNDEFINED_TABLE = "42P01";
+const INVALID_SCHEMA = "3F000";
+
+/** Says what is missing when the database answers "no such table". */
+export function explain(error: unknown, schema: string): unknown {
+  const code = errorCode(error);
+  return code === UNDEFINED_TABLE || code === INVALID_SCHEMA ? schemaMissing(schema, error) : error;
+}
+
+const RETRIED = new Set(["40001", "40P01"]);
+
+export function isSerializationFailure(error: unknown): boolean {
+  return RETRIED.has(errorCode(error) ?? "");
+}
+
+/** Runs again what the database gave up for the sake of another transaction. */
+export async function retried<T>(run: () => Promise<T>, tries = 5): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await run();
+    } catch (error) {
+      if (attempt >= tries || !isSerializationFailure(error)) throw error;
+    }
+  }
+}
+
+/** A runner for statements that commit by themselves: retries serialisation failures, explains a missing schema. */
+export function sturdy(runner: SqlRunner, schema: string): SqlRunner {
+  return {
+    async query(text, params) {
+      try {
+        return await retried(() => runner.query(text, params));
+      } catch (error) {
+        throw explain(error, schema);
+      }
+    },
+  };
+}

@@ -1,0 +1,209 @@
+import type { Maintenance, MaintenanceReport } from "../../core/contracts.ts";
+import { errorCode } from "../../core/errors.ts";
+import type { Database, SqlRunner } from "./postgres-client.ts";
+import type { Names } from "./postgres-names.ts";
+import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
+
+export interface MaintenanceOptions {
+  database: Database;
+  sql: SqlRunner;
+  names: Names;
+  segmentMs: number;
+  retentionMs: number;
+  abandonAfterMs: number | undefined;
+  receiptRetentionMs: number;
+}
+
+const SEGMENT_SIZE = 4_294_967_296n;
+const CHUNK = 10_000;
+/** Transactions younger than this are waited for before a segment is detached; with older ones, next time. */
+const DETACH_PATIENCE_MS = 2000;
+
+/** Rotates and drops segments of the log, and deletes what referred to them. */
+export function createMaintenance(options: MaintenanceOptions): Maintenance {
+  const { database, names } = options;
+  const receipts = { database, names, retentionMs: options.receiptRetentionMs };
+  return {
+    async run(): Promise<MaintenanceReport> {
+      const segments = new Segments(options);
+      const rotated = await segments.rotate();
+      const { dropped, heldBackBy } = await segments.dropOld();
+      await deleteLeftovers(options);
+      await createReceiptDays(receipts);
+      await dropOldReceipts(receipts);
+      return { rotated, droppedSegments: dropped, heldBackBy };
+    },
+  };
+}
+
+class Segments {
+  readonly #options: MaintenanceOptions;
+  readonly #names: Names;
+
+  constructor(options: MaintenanceOptions) {
+    this.#options = options;
+    this.#names = options.names;
+  }
+
+  /** Writers go on in the next segment once this one is old enough and holds anything; the one after is made ready. */
+  async rotate(): Promise<boolean> {
+    const { database, segmentMs } = this.#options;
+    const names = this.#names;
+    const rotated = await database.transaction(async (_, sql) => {
+      await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text || ':segments', 0))", [names.lockScope]);
+      const [current] = await sql.query(
+        `select n, coalesce(opened_at < clock_timestamp() - $1::text::interval, false) from ${names.segment}
+         where opened_at is not null order by n desc limit 1`,
+        [`${segmentMs} ms`],
+      );
+      const n = BigInt(current![0]!);
+      await this.#createSegment(sql, n + 1n);
+      const filled = await sql.query(`select 1 from ${names.of(`message_${n}`)} limit 1`);
+      if (current![1] !== "t" || filled.length === 0) return false;
+      await sql.query("select setval(pg_get_serial_sequence($1::text, 'position'), $2::text::bigint, false)", [
+        names.message,
+        String((n + 1n) * SEGMENT_SIZE),
+      ]);
+      await sql.query(`update ${names.segment} set opened_at = clock_timestamp() where n = $1::text::bigint`, [String(n + 1n)]);
+      await this.#createSegment(sql, n + 2n);
+      return true;
+    });
+    // Whoever drew a position before the switch still holds its lock on the log.
+    await this.#options.sql.query(
+      `update ${names.segment} s set closed_at = clock_timestamp(), writers = coalesce((
+         select array_agg(distinct l.virtualtransaction) from pg_locks l
+         where l.locktype = 'relation' and l.relation = $1::text::regclass
+           and l.database = (select oid from pg_database where datname = current_database())
+           and l.pid is distinct from pg_backend_pid()), '{}')
+       where s.closed_at is null and s.opened_at is not null
+         and exists (select 1 from ${names.segment} later where later.n > s.n and later.opened_at is not null)`,
+      [names.message],
+    );
+    return rotated;
+  }
+
+  /** Attached rather than created in place: PARTITION OF would queue behind open enqueues and block later ones. */
+  async #createSegment(sql: SqlRunner, n: bigint): Promise<void> {
+    const names = this.#names;
+    const known = await sql.query(`select 1 from ${names.segment} where n = $1::text::bigint`, [String(n)]);
+    if (known.length > 0) return;
+    const table = names.of(`message_${n}`);
+    const [from, to] = [n * SEGMENT_SIZE, (n + 1n) * SEGMENT_SIZE];
+    await sql.query(`create table ${table} (like ${names.message} including defaults including constraints including indexes,
+      check (position >= ${from} and position < ${to}))`);
+    await sql.query(`alter table ${names.message} attach partition ${table} for values from (${from}) to (${to})`);
+    await sql.query(`insert into ${names.segment} (n) values (${n})`);
+  }
+
+  async dropOld(): Promise<{ dropped: string[]; heldBackBy: string[] }> {
+    const { sql, retentionMs, abandonAfterMs } = this.#options;
+    const names = this.#names;
+    const dropped: string[] = [];
+    const rows = await sql.query(
+      `select s.n, coalesce(s.closed_at < clock_timestamp() - $2::text::interval, false)
+       from ${names.segment} s where s.closed_at < clock_timestamp() - $1::text::interval
+         and not exists (select 1 from pg_locks l where l.virtualtransaction = any (s.writers) and l.relation = $3::text::regclass)
+       order by s.n`,
+      [`${retentionMs} ms`, `${abandonAfterMs ?? 0} ms`, names.message],
+    );
+    for (const [n, tooOld] of rows) {
+      const holders = await this.#holders(n!);
+      const abandoned = abandonAfterMs !== undefined && tooOld === "t";
+      if (holders.length > 0 && !abandoned) return { dropped, heldBackBy: holders };
+      if (!(await this.#drop(n!))) break;
+      dropped.push(`message_${n}`);
+    }
+    return { dropped, heldBackBy: [] };
+  }
+
+  /** Relays that have not settled everything in a segment. */
+  async #holders(n: string): Promise<string[]> {
+    const names = this.#names;
+    const table = names.of(`message_${n}`);
+    if ((await this.#options.sql.query("select to_regclass($1::text)", [table]))[0]![0] === null) return [];
+    const rows = await this.#options.sql.query(
+      `select distinct c.relay from ${names.cursor} c where
+         (select m.xid from ${table} m where m.xid >= pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
+         or exists (select 1 from pg_snapshot_xip(c.prev) x where
+              (select m.position from ${table} m where m.xid = x and m.position > c.floor order by m.position limit 1) is not null)
+       union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
+    );
+    return rows.map((row) => row[0]!);
+  }
+
+  async #drop(n: string): Promise<boolean> {
+    const { sql, database } = this.#options;
+    const names = this.#names;
+    const table = names.of(`message_${n}`);
+    const [state] = await sql.query(
+      `select to_regclass($1::text), (select inhdetachpending from pg_inherits
+         where inhrelid = to_regclass($1::text) and inhparent = $2::text::regclass)`,
+      [table, names.message],
+    );
+    if (state![0] !== null) {
+      await this.#keepParked(table);
+      if (state![1] === "t") {
+        await sql.query(`alter table ${names.message} detach partition ${table} finalize`);
+      } else if (state![1] === "f") {
+        if (database.single) await sql.query(`alter table ${names.message} detach partition ${table}`);
+        else if (!(await this.#detachConcurrently(table))) return false;
+      }
+      await this.#keepParked(table);
+      await sql.query(`drop table ${table}`);
+    }
+    await sql.query(`delete from ${names.segment} where n = $1::text::bigint`, [n]);
+    return true;
+  }
+
+  /** Detaching waits for every transaction that uses the log, so it is begun only when those of now have ended. */
+  async #detachConcurrently(table: string): Promise<boolean> {
+    const { sql } = this.#options;
+    const users = `select coalesce(array_agg(distinct virtualtransaction), '{}')::text from pg_locks
+      where relation = $1::text::regclass and pid is distinct from pg_backend_pid()`;
+    const [now] = await sql.query(users, [this.#names.message]);
+    for (let waited = 0; ; waited += 100) {
+      const left = await sql.query(
+        "select 1 from pg_locks where relation = $1::text::regclass and virtualtransaction = any ($2::text::text[]) limit 1",
+        [this.#names.message, now![0]!],
+      );
+      if (left.length === 0) break;
+      if (waited >= DETACH_PATIENCE_MS) return false;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    try {
+      await sql.query(`alter table ${this.#names.message} detach partition ${table} concurrently`);
+      return true;
+    } catch (error) {
+      // Another process is at it.
+      if (errorCode(error) === "55000" || errorCode(error) === "42P01") return false;
+      throw error;
+    }
+  }
+
+  /** Copies messages that still wait behind a failed one: they outlive their segment. */
+  async #keepParked(table: string): Promise<void> {
+    const names = this.#names;
+    await this.#options.sql.query(
+      `insert into ${names.kept_message} select m.* from (select distinct position from ${names.parked}) p
+       join ${table} m on m.position = p.position on conflict do nothing`,
+    );
+  }
+}
+
+async function deleteLeftovers({ sql, names, retentionMs }: MaintenanceOptions): Promise<void> {
+  const retention = `clock_timestamp() - interval '${retentionMs} ms'`;
+  const horizon = `(select coalesce(min(n), 0) * ${SEGMENT_SIZE} from ${names.segment})`;
+  const gone = `${names.parked} p where p.position = t.position`;
+  const rules: [table: string, where: string][] = [
+    [names.batch, `t.upto < ${horizon}`],
+    [names.delivery, `t.position < ${horizon} and not exists (select 1 from ${gone})`],
+    [names.kept_message, `not exists (select 1 from ${gone})`],
+    [names.dead, `t.state <> 'dead' and t.changed_at < ${retention} and not exists (select 1 from ${gone})`],
+    [names.enqueued_id, `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`],
+    [names.member, "t.lease_until < clock_timestamp() - interval '1 hour'"],
+  ];
+  for (const [table, where] of rules) {
+    const text = `delete from ${table} where ctid = any (array(select t.ctid from ${table} t where ${where} limit ${CHUNK})) returning 1`;
+    while ((await sql.query(text)).length === CHUNK);
+  }
+}

@@ -1,0 +1,66 @@
+import { TxboxError } from "../../core/errors.ts";
+
+const TABLES = [
+  "message",
+  "all_message",
+  "kept_message",
+  "segment",
+  "enqueued_id",
+  "scheduled",
+  "relay",
+  "cursor",
+  "lane",
+  "member",
+  "blocked",
+  "parked",
+  "delivery",
+  "dead",
+  "batch",
+  "receipt",
+  "message_status",
+  "migration",
+] as const;
+
+export type TableName = (typeof TABLES)[number];
+
+/** Quoted, schema-qualified names of every table and view. */
+export type Names = Readonly<Record<TableName, string>> & {
+  readonly schema: string;
+  /** The quoted name of a table made at run time, such as a segment. */
+  of(table: string): string;
+  /** Distinguishes this installation in advisory locks. */
+  readonly lockScope: string;
+};
+
+export interface NameOptions {
+  schema: string;
+  tablePrefix: string;
+}
+
+export function postgresNames({ schema, tablePrefix }: NameOptions): Names {
+  requireIdentifier("schema", schema, 1, 63);
+  requireIdentifier("tablePrefix", tablePrefix, 0, 30);
+  const of = (table: string) => `${quote(schema)}.${quote(tablePrefix + table)}`;
+  const tables = Object.fromEntries(TABLES.map((table) => [table, of(table)])) as Record<TableName, string>;
+  return { ...tables, schema: quote(schema), of, lockScope: `txbox:${schema}.${tablePrefix}` };
+}
+
+/** Puts configured names in the place of the default ones in a migration file. */
+export function renameDefaults(sql: string, names: Names): string {
+  return sql
+    .replaceAll(/"txbox"\."(\w+)"/g, (_, table: string) => names.of(table))
+    .replaceAll(/"txbox"(?!\.)/g, () => names.schema);
+}
+
+function requireIdentifier(option: string, value: unknown, min: number, max: number): void {
+  const fits = typeof value === "string" && value.length >= min && Buffer.byteLength(value) <= max && !value.includes("\0");
+  if (fits) return;
+  throw new TxboxError("invalid_option", `createPostgresStore: ${option} must be ${min} to ${max} bytes long`, {
+    field: option,
+    fix: `Give ${option} a shorter name without NUL characters`,
+  });
+}
+
+export function quote(identifier: string): string {
+  return `"${identifier.replaceAll('"', '""')}"`;
+}

@@ -1,0 +1,231 @@
+import { LANES } from "../../core/lane.ts";
+import { TxboxError } from "../../core/errors.ts";
+import type { SqlRunner } from "./postgres-client.ts";
+import { plainArray, textArray } from "./postgres-client.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+import { CURSOR_COLUMNS, cursorOf, DURABLE, LEASE } from "./postgres-cursor.ts";
+import type { Names } from "./postgres-names.ts";
+
+export interface CursorView {
+  id: string;
+  owner: string | null;
+  /** How long nobody has owned it, in ms; negative while a lease runs. */
+  freeMs: number;
+  restored: boolean;
+  lanes: number;
+}
+
+/** What a process sees of its relay when it looks around. */
+export interface RelayView {
+  exists: boolean;
+  paused: boolean;
+  streams: string[] | null;
+  standby: boolean;
+  members: string[];
+  cursors: CursorView[];
+  /** Dead letters with a command to carry out. */
+  commands: boolean;
+  /** Time until the next scheduled message is due, in ms. */
+  scheduledInMs: number | null;
+}
+
+/** Who owns which lanes: every statement here raises or checks the epoch, so that no old settle lands afterwards. */
+export class PostgresOwnership {
+  readonly #sql: SqlRunner;
+  readonly #names: Names;
+  readonly #relay: string;
+  readonly #owner: string;
+  readonly #lease: string;
+
+  constructor(sql: SqlRunner, names: Names, relay: string, owner: string, leaseMs: number) {
+    this.#sql = sql;
+    this.#names = names;
+    this.#relay = relay;
+    this.#owner = owner;
+    this.#lease = `${leaseMs} ms`;
+  }
+
+  /** Creates the relay with its lanes and first cursor; several processes may do so at once. */
+  async createRelay(start: "earliest" | "now", streams: readonly string[] | undefined): Promise<void> {
+    const n = this.#names;
+    await this.#sql.query(
+      `with r as (insert into ${n.relay} (name, streams) values ($1::text, $2::text::text[]) on conflict do nothing returning name),
+       c as (insert into ${n.cursor} (relay, prev) select name, ${start === "now" ? "pg_current_snapshot()" : "'1:1:'"} from r returning id, relay)
+       insert into ${n.lane} (relay, lane, cursor_id) select c.relay, l, c.id from c, generate_series(0, ${LANES - 1}) l`,
+      [this.#relay, streams === undefined ? null : textArray(streams)],
+    );
+  }
+
+  async look(): Promise<RelayView> {
+    const n = this.#names;
+    const rows = await this.#sql.query(
+      `select json_build_object(
+         'standby', pg_is_in_recovery(),
+         'exists', r.name is not null, 'paused', coalesce(r.paused, false), 'streams', r.streams,
+         'members', (select coalesce(json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > clock_timestamp()),
+         'cursors', (select coalesce(json_agg(json_build_object('id', c.id::text, 'owner', c.owner,
+             'freeMs', date_part('epoch', clock_timestamp() - c.lease_until) * 1000,
+             'restored', mod(c.stamp::text::numeric, 4294967296) <> c.xmin::text::numeric,
+             'lanes', (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
+           from ${n.cursor} c where c.relay = $1::text),
+         'commands', exists (select 1 from ${n.dead} where relay = $1::text and command is not null),
+         'scheduledInMs', (select date_part('epoch', min(deliver_at) - clock_timestamp()) * 1000 from ${n.scheduled}))
+       from (select 1) one left join ${n.relay} r on r.name = $1::text`,
+      [this.#relay],
+    );
+    return JSON.parse(rows[0]![0]!) as RelayView;
+  }
+
+  /** Says that this process lives, and renews the leases of its cursors; those it still owns. */
+  async renew(cursors: readonly Cursor[]): Promise<Set<string>> {
+    const n = this.#names;
+    const rows = await this.#sql.query(
+      `with me as (insert into ${n.member} (relay, owner, lease_until)
+         select $1::text, $2::text, ${LEASE("$3")} where exists (select 1 from ${n.relay} where name = $1::text)
+         on conflict (relay, owner) do update set lease_until = excluded.lease_until)
+       update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
+       from unnest($4::text::bigint[], $5::text::bigint[]) as mine (id, epoch)
+       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text returning c.id, ${DURABLE}`,
+      [this.#relay, this.#owner, this.#lease, plainArray(cursors.map((c) => c.id)), plainArray(cursors.map((c) => c.epoch))],
+    );
+    return new Set(rows.map((row) => row[0]!));
+  }
+
+  /** Takes a cursor that nobody owns, or whose owner let its lease run out; false when somebody else was first. */
+  async takeOver(id: string): Promise<boolean> {
+    const n = this.#names;
+    const rows = await this.#sql.query(
+      `with free as (
+         select id, owner from ${n.cursor}
+         where id = $1::text::bigint and (owner is null or lease_until < clock_timestamp())
+           and mod(stamp::text::numeric, 4294967296) = xmin::text::numeric
+         for update skip locked)
+       update ${n.cursor} c set owner = $2::text, epoch = c.epoch + 1, seq = c.seq + 1, lease_until = ${LEASE("$3")},
+         crashes = c.crashes + case when free.owner is null then 0 else 1 end,
+         suspect_crashes = case when c.suspect is null or free.owner is null then c.suspect_crashes else c.suspect_crashes + 1 end,
+         stamp = pg_current_xact_id()
+       from free where c.id = free.id returning c.id, ${DURABLE}`,
+      [id, this.#owner, this.#lease],
+    );
+    return rows.length > 0;
+  }
+
+  /** The cursors of this process as they are now. */
+  async load(): Promise<Cursor[]> {
+    const n = this.#names;
+    const rows = await this.#sql.query(
+      `select ${CURSOR_COLUMNS}, coalesce((select array_to_string(array_agg(l.lane order by l.lane), ',')
+           from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), '')
+       from ${n.cursor} c where c.relay = $1::text and c.owner = $2::text order by c.id`,
+      [this.#relay, this.#owner],
+    );
+    return rows.map((row) => cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)));
+  }
+
+  /** Splits lanes off into a cursor of their own that nobody owns; another process takes it. */
+  async giveAway(cursor: Cursor, lanes: readonly number[]): Promise<boolean> {
+    const n = this.#names;
+    const rows = await this.#sql.query(
+      `with mine as (update ${n.cursor} set epoch = epoch + 1, seq = seq + 1, stamp = pg_current_xact_id()
+         where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning *, ${DURABLE}),
+       free as (insert into ${n.cursor} (relay, epoch, prev, cur, fin, lo, done, floor)
+         select relay, epoch, prev, cur, fin, lo, done, floor from mine returning id)
+       update ${n.lane} l set cursor_id = free.id from free
+       where l.relay = $4::text and l.cursor_id = $1::text::bigint and l.lane = any ($5::text::smallint[]) returning l.lane`,
+      [cursor.id, cursor.epoch, String(cursor.seq), this.#relay, plainArray(lanes)],
+    );
+    return rows.length > 0;
+  }
+
+  /** Makes one cursor of several that stand at the same point with no window open. */
+  async merge(into: Cursor, others: readonly Cursor[]): Promise<boolean> {
+    const n = this.#names;
+    const fences = [into, ...others];
+    const rows = await this.#sql.query(
+      `with held as (select c.id, c.settled from ${n.cursor} c
+           join unnest($1::text::bigint[], $2::text::bigint[], $3::text::bigint[]) as f (id, epoch, seq)
+             on c.id = f.id and c.epoch = f.epoch and c.seq = f.seq
+           where c.owner = $4::text and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
+           for update of c),
+       good as (select 1 where (select count(*) from held) = ${fences.length}),
+       gone as (delete from ${n.cursor} c using good where c.id = any ($7::text::bigint[]) returning c.id, c.settled),
+       moved as (update ${n.lane} l set cursor_id = $8::text::bigint from good
+           where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
+       update ${n.cursor} c set seq = c.seq + 1, stamp = pg_current_xact_id(),
+         settled = c.settled + (select coalesce(sum(settled), 0) from gone)
+       from good where c.id = $8::text::bigint returning (select count(*) from moved)`,
+      [
+        plainArray(fences.map((c) => c.id)),
+        plainArray(fences.map((c) => c.epoch)),
+        plainArray(fences.map((c) => c.seq)),
+        this.#owner,
+        into.prev,
+        into.floor,
+        plainArray(others.map((c) => c.id)),
+        into.id,
+        this.#relay,
+      ],
+    );
+    return rows.length > 0;
+  }
+
+  /** A fresh row for the cursor: the chain of its old versions gets long while somebody holds back vacuum. */
+  async renumber(cursor: Cursor): Promise<boolean> {
+    const n = this.#names;
+    const columns = "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled";
+    const rows = await this.#sql.query(
+      `with old as (delete from ${n.cursor} where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning *),
+       fresh as (insert into ${n.cursor} (epoch, seq, ${columns}) select epoch + 1, seq + 1, ${columns} from old returning id, ${DURABLE})
+       update ${n.lane} l set cursor_id = fresh.id from fresh where l.relay = $4::text and l.cursor_id = $1::text::bigint returning l.lane`,
+      [cursor.id, cursor.epoch, String(cursor.seq), this.#relay],
+    );
+    return rows.length > 0;
+  }
+
+  /** Before a message is tried alone: durable, so that the next owner knows what this one had in hand. */
+  async markSuspect(cursor: Cursor, position: string): Promise<boolean> {
+    const rows = await this.#sql.query(
+      `update ${this.#names.cursor} set seq = seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_current_xact_id(),
+         suspect_crashes = case when suspect = $5::text::bigint then suspect_crashes else 0 end, suspect = $5::text::bigint
+       where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning suspect_crashes, ${DURABLE}`,
+      [cursor.id, cursor.epoch, String(cursor.seq), this.#lease, position],
+    );
+    if (rows.length === 0) return false;
+    cursor.seq++;
+    cursor.suspect = position;
+    cursor.suspectCrashes = Number(rows[0]![0]);
+    return true;
+  }
+
+  async release(cursors: readonly Cursor[]): Promise<void> {
+    const n = this.#names;
+    await this.#sql.query(
+      `with me as (delete from ${n.member} where relay = $1::text and owner = $2::text)
+       update ${n.cursor} c set owner = null, lease_until = clock_timestamp(), seq = c.seq + 1, stamp = pg_current_xact_id()
+       from unnest($3::text::bigint[], $4::text::bigint[]) as mine (id, epoch)
+       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text`,
+      [this.#relay, this.#owner, plainArray(cursors.map((c) => c.id)), plainArray(cursors.map((c) => c.epoch))],
+    );
+  }
+}
+
+/** Refuses to work where snapshots and xids do not mean what the cursor says. */
+export function requireSound(view: RelayView, relay: string): void {
+  if (view.standby) {
+    throw new TxboxError("standby", "This server is a standby: its snapshots omit running transactions", {
+      fix: "Point the relay at the primary",
+      retryable: true,
+    });
+  }
+  if (!view.exists) {
+    throw new TxboxError("relay_dropped", `Relay "${relay}" does not exist any more`, {
+      fix: "Start it anew to create it again",
+    });
+  }
+  if (view.cursors.some((cursor) => cursor.restored)) {
+    throw new TxboxError("restored_copy", "This database is a restored copy: its transaction ids are not those of the cursors", {
+      fix: "Run `txbox rebase` once on this database, or `await store.rebase()`",
+      retryable: true,
+    });
+  }
+}

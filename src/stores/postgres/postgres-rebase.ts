@@ -1,0 +1,54 @@
+import type { Database } from "./postgres-client.ts";
+import type { Names } from "./postgres-names.ts";
+
+export interface RebaseReport {
+  /** Messages that some relay had not delivered: enqueued again with their ids, in order. */
+  republished: number;
+  /** Positions up to here belong to the copy's past. */
+  floor: bigint;
+}
+
+const COLUMNS = "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
+
+/**
+ * Transaction ids of a restored copy are those of another server: they say nothing here. Every relay gets a floor below
+ * which it never looks; what was pending goes in again above it. Run it while nothing writes.
+ */
+export async function rebase(database: Database, names: Names): Promise<RebaseReport> {
+  return await database.transaction(async (_, sql) => {
+    // Taken before this transaction has an xid: its own snapshot would call that visible.
+    const [snapshot] = await sql.query("select pg_current_snapshot()");
+    await sql.query(`lock table ${names.cursor}, ${names.message} in exclusive mode`);
+    const [highest] = await sql.query(
+      `select greatest(coalesce(max(position), 0), coalesce((select max(floor) from ${names.cursor}), 0)) from ${names.message}`,
+    );
+    const floor = BigInt(highest![0]!);
+    // Logical replication and some restores do not bring the sequence along.
+    await sql.query(
+      `select setval(pg_get_serial_sequence($1::text, 'position'), greatest($2::text::bigint,
+         (select last_value from pg_sequences where (quote_ident(schemaname) || '.' || quote_ident(sequencename))::regclass
+           = pg_get_serial_sequence($1::text, 'position')::regclass), 1))`,
+      [names.message, String(floor)],
+    );
+    const again = await sql.query(
+      `insert into ${names.message} (${COLUMNS})
+       select ${COLUMNS} from ${names.message} m where m.position <= $1::text::bigint and exists (
+         select 1 from ${names.relay} r join ${names.lane} l on l.relay = r.name and l.lane = m.lane
+           join ${names.cursor} c on c.id = l.cursor_id
+         where (r.streams is null or m.stream = any (r.streams)) and m.position > c.floor
+           and not pg_visible_in_snapshot(m.xid, c.prev)
+           and not (c.cur is not null and pg_visible_in_snapshot(m.xid, c.cur) and m.position <= c.done)
+           and not exists (select 1 from ${names.parked} p where p.relay = r.name and p.position = m.position)
+           and not exists (select 1 from ${names.dead} d where d.relay = r.name and d.position = m.position))
+       order by m.position returning 1`,
+      [String(floor)],
+    );
+    await sql.query(
+      `update ${names.cursor} set prev = $1::text::pg_snapshot, cur = null, fin = null, lo = null, done = 0, floor = $2::text::bigint,
+         owner = null, lease_until = clock_timestamp(), epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
+         stamp = pg_current_xact_id()`,
+      [snapshot![0]!, String(floor)],
+    );
+    return { republished: again.length, floor };
+  });
+}

@@ -1,0 +1,470 @@
+import type { Claim, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
+import { LANES } from "../../core/lane.ts";
+import { BlockedKeys } from "./blocked-keys.ts";
+import type { BlockedKey } from "./blocked-keys.ts";
+import { planBalance } from "./balance.ts";
+import { LogMessage, MESSAGE_COLUMNS } from "./log-message.ts";
+import { drainSql, loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
+import type { SqlRunner } from "./postgres-client.ts";
+import { plainArray, textArray } from "./postgres-client.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+import { cursorOf, openSql, pageSql } from "./postgres-cursor.ts";
+import type { Names } from "./postgres-names.ts";
+import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
+import { SettleBatch } from "./settle-batch.ts";
+import { settleStatement } from "./settle-sql.ts";
+
+/** From this many deaths on, the messages in hand are tried one by one. */
+const NARROW_FROM = 2;
+/** A new cursor row after this many writes. */
+const RENUMBER_AFTER = 10_000;
+/** How many due keys one claim may hold. */
+const KEYS_PER_CLAIM = 256;
+/** Settles that could not be written are tried again at this pace while the lease lasts. */
+const SETTLE_RETRY_MS = 100;
+const UNREADABLE_RETRY_MS = 1000;
+
+interface LogClaim extends Claim {
+  readonly messages: readonly LogMessage[];
+  readonly cursor: Cursor;
+  readonly generation: number;
+  /** The position the cursor reaches with it; undefined for parked messages. */
+  readonly upto: string | undefined;
+  readonly last: boolean;
+  /** The failed keys it holds, and which of them each message belongs to. */
+  readonly keys: readonly BlockedKey[];
+  readonly entries: readonly BlockedKey[];
+}
+
+type Chore = () => Promise<void>;
+
+export class PostgresSession implements QueueSession {
+  readonly #sql: SqlRunner;
+  readonly #names: Names;
+  readonly #options: JoinOptions;
+  readonly #clock: Clock;
+  readonly #ownership: PostgresOwnership;
+  readonly #keys: BlockedKeys;
+  readonly #lease: string;
+  #cursors: Cursor[] = [];
+  #streams: readonly string[] | null = null;
+  #validUntil = 0;
+  /** Rises with every reload: claims of an older generation are void. */
+  #generation = 0;
+  #outstanding = 0;
+  #stale = true;
+  #left = false;
+  #paused = false;
+  #narrowLeft = 0;
+  #chores: Chore[] = [];
+  #pending = new Map<Cursor, SettleBatch>();
+  #flushing: Promise<void> | undefined;
+  #scheduledDueAt: number | undefined;
+
+  constructor(sql: SqlRunner, names: Names, options: JoinOptions, clock: Clock) {
+    this.#sql = sql;
+    this.#names = names;
+    this.#options = options;
+    this.#clock = clock;
+    this.#keys = new BlockedKeys(new Set(options.unordered));
+    this.#lease = `${options.leaseMs} ms`;
+    this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
+  }
+
+  get validUntil(): number {
+    return this.#validUntil;
+  }
+
+  async join(): Promise<void> {
+    const view = await this.#ownership.look();
+    if (!view.exists && !view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);
+    await this.tend();
+    await this.#runChores();
+  }
+
+  async claim(): Promise<LogClaim | undefined> {
+    try {
+      return await this.#claim();
+    } catch (error) {
+      // A window may have been opened though its answer was lost: what is in memory may be behind.
+      this.#invalidate();
+      throw error;
+    }
+  }
+
+  async #claim(): Promise<LogClaim | undefined> {
+    if (this.#left) return undefined;
+    if (this.#stale) await this.#reload();
+    if (this.#chores.length > 0) {
+      // Lanes change hands and commands are carried out between batches, never under one.
+      if (this.#outstanding > 0) return undefined;
+      await this.#runChores();
+    }
+    if (this.#paused || this.#cursors.length === 0) return undefined;
+    return (await this.#claimParked()) ?? (await this.#claimNew());
+  }
+
+  admit(claim: LogClaim): readonly boolean[] | "all" {
+    if (claim.keys.length > 0 || this.#keys.size === 0) return "all";
+    return claim.messages.map((message) => !this.#keys.has(message));
+  }
+
+  settle(claim: LogClaim, outcomes: readonly Outcome[]): Promise<void> {
+    if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
+    let batch = this.#pending.get(claim.cursor);
+    if (batch === undefined) {
+      batch = new SettleBatch();
+      this.#pending.set(claim.cursor, batch);
+    }
+    const now = this.#clock.monotonic();
+    const complete = outcomes.length === claim.messages.length;
+    if (claim.upto === undefined) {
+      batch.recordParked(claim.messages.slice(0, outcomes.length), claim.entries, outcomes, this.#keys, now);
+    } else {
+      batch.recordNew(claim.messages.slice(0, outcomes.length), outcomes, this.#keys, now);
+      batch.done = complete ? claim.upto : (claim.messages[outcomes.length - 1]?.positionText ?? claim.cursor.done);
+      batch.finish = complete && claim.last;
+    }
+    // The rest of an incomplete claim is not handed out again by this session: it goes to whoever comes after.
+    if (!complete) this.#left = true;
+    batch.drained.push(...claim.keys);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    batch.waiters.push({ resolve, reject });
+    this.#outstanding--;
+    void this.#startFlush();
+    return promise;
+  }
+
+  async tend(): Promise<SessionState> {
+    const sentAt = this.#clock.monotonic();
+    const cursors = this.#cursors;
+    const renewed = await this.#ownership.renew(cursors);
+    if (cursors === this.#cursors) {
+      if (renewed.size === cursors.length) this.#extend(sentAt);
+      else this.#invalidate();
+    }
+    const view = await this.#ownership.look();
+    requireSound(view, this.#options.relay);
+    this.#paused = view.paused;
+    this.#streams = view.streams;
+    this.#planChores(view);
+    if (view.scheduledInMs !== null && view.scheduledInMs <= 0) view.scheduledInMs = await this.#promote();
+    this.#scheduledDueAt = view.scheduledInMs === null ? undefined : this.#clock.monotonic() + view.scheduledInMs;
+    return {
+      lanes: this.#cursors.reduce((sum, cursor) => sum + cursor.lanes.length, 0),
+      paused: this.#paused,
+      parked: this.#keys.parked,
+      blockedKeys: this.#keys.size,
+      full: this.#keys.parked >= this.#options.maxParked,
+    };
+  }
+
+  nextDueAt(): number | undefined {
+    const keys = this.#keys.nextDueAt();
+    const scheduled = this.#scheduledDueAt;
+    return keys === undefined || scheduled === undefined ? (keys ?? scheduled) : Math.min(keys, scheduled);
+  }
+
+  async leave(): Promise<void> {
+    this.#left = true;
+    await this.#flushing?.catch(() => undefined);
+    await this.#ownership.release(this.#cursors);
+    this.#invalidate();
+  }
+
+  // ── Claiming ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async #claimNew(): Promise<LogClaim | undefined> {
+    if (this.#keys.parked >= this.#options.maxParked) return undefined;
+    for (const cursor of this.#cursors) {
+      if (cursor.cur !== undefined && !cursor.exhausted) return await this.#page(cursor);
+    }
+    if (this.#cursors.some((cursor) => cursor.cur !== undefined)) return undefined;
+    if (this.#outstanding > 0 || this.#pending.size > 0 || this.#flushing !== undefined) return undefined;
+    await this.#tidy();
+    return (await this.#open()) ? await this.#claimNew() : undefined;
+  }
+
+  async #open(): Promise<boolean> {
+    const cursors = this.#cursors;
+    const params = [this.#lease];
+    for (const cursor of cursors) params.push(cursor.id, cursor.epoch, String(cursor.seq));
+    if (cursors.length === 1) params.push(cursors[0]!.prev.split(":")[1]!);
+    const sentAt = this.#clock.monotonic();
+    const rows = await this.#sql.query(openSql(this.#names, cursors.length, cursors.length > 1), params);
+    if (cursors !== this.#cursors) return false;
+    if (rows.length > 0) this.#extend(sentAt);
+    for (const row of rows) {
+      const cursor = cursors.find((candidate) => candidate.id === row[0])!;
+      Object.assign(cursor, cursorOf(row, cursor.lanes), { writes: cursor.writes + 1 });
+    }
+    // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
+    if (cursors.length > 1 && rows.length < cursors.length) this.#invalidate();
+    return rows.length > 0;
+  }
+
+  async #page(cursor: Cursor): Promise<LogClaim | undefined> {
+    const narrow = cursor.crashes >= NARROW_FROM;
+    if (narrow && this.#outstanding > 0) return undefined;
+    const generation = this.#generation;
+    const limit = narrow ? 1 : this.#options.batch.messages;
+    const fetched = BigInt(cursor.fetched);
+    const stragglers = cursor.fin !== "{}" && fetched < cursor.lo - 1n;
+    const after = stragglers || fetched >= cursor.lo - 1n ? fetched : cursor.lo - 1n;
+    const all = cursor.lanes.length === LANES;
+    const streams = this.#streams;
+    const params = [String(after), cursor.prev, cursor.cur!, String(limit), String(this.#options.batch.bytes), cursor.floor];
+    if (stragglers) params.push(cursor.fin, String(cursor.lo));
+    if (!all) params.push(plainArray(cursor.lanes));
+    if (streams !== null) params.push(textArray(streams));
+    this.#outstanding++;
+    let rows;
+    try {
+      const shape = { stragglers, lanes: !all, streams: streams !== null };
+      rows = await this.#sql.query(pageSql(this.#names, MESSAGE_COLUMNS, shape), params);
+    } finally {
+      this.#outstanding--;
+    }
+    if (generation !== this.#generation) return undefined;
+    if (rows.length === 0 && stragglers) {
+      cursor.fetched = String(cursor.lo - 1n);
+      return await this.#page(cursor);
+    }
+    const cut = rows.length > 0 && Number(rows.at(-1)![13]) >= this.#options.batch.bytes;
+    const last = !stragglers && rows.length < limit && !cut;
+    const messages = rows.map((row) => new LogMessage(row));
+    const upto = messages.at(-1)?.positionText ?? cursor.fetched;
+    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
+    if (generation !== this.#generation) return undefined;
+    cursor.fetched = upto;
+    cursor.exhausted = last;
+    const crashes = narrow ? cursor.suspectCrashes : 0;
+    return this.#hold({ messages, attempts: undefined, crashes, cursor, generation, upto, last, keys: [], entries: [] });
+  }
+
+  async #claimParked(): Promise<LogClaim | undefined> {
+    const due = this.#keys.due(this.#clock.monotonic(), KEYS_PER_CLAIM);
+    if (due.length === 0) return undefined;
+    // One claim belongs to one cursor, so that one settle can fence it.
+    const cursor = this.#cursorOf(due[0]!.lane)!;
+    const narrow = cursor.crashes >= NARROW_FROM;
+    if (narrow && this.#outstanding > 0) return undefined;
+    const keys = due.filter((key) => this.#cursorOf(key.lane) === cursor).slice(0, narrow ? 1 : KEYS_PER_CLAIM);
+    const generation = this.#generation;
+    const limit = narrow ? 1 : this.#options.batch.messages;
+    const params = [
+      this.#options.relay,
+      textArray(keys.map((key) => key.stream)),
+      textArray(keys.map((key) => key.key)),
+      plainArray(keys.map((key) => key.solo)),
+      String(limit),
+      String(this.#options.batch.bytes),
+    ];
+    this.#outstanding++;
+    let rows;
+    try {
+      rows = await this.#sql.query(drainSql(this.#names, MESSAGE_COLUMNS), params);
+    } finally {
+      this.#outstanding--;
+    }
+    if (generation !== this.#generation) return undefined;
+    const messages = rows.map((row) => new LogMessage(row));
+    const full = rows.length === limit || (rows.length > 0 && Number(rows.at(-1)![13]) >= this.#options.batch.bytes);
+    const entries = rows.map((row) => keys[Number(row[14]) - 1]!);
+    const found = new Set(entries);
+    for (const key of keys) {
+      // Messages that are parked and cannot be read are looked for again: their segment may be changing hands.
+      if (!found.has(key) && !full && key.parked > 0) key.dueAt = this.#clock.monotonic() + UNREADABLE_RETRY_MS;
+    }
+    // A key with nothing parked is freed by the settle.
+    const held = keys.filter((key) => found.has(key) || key.parked === 0);
+    if (held.length === 0) return undefined;
+    for (const key of held) {
+      key.draining = true;
+      key.dirty ||= !found.has(key);
+    }
+    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
+    if (generation !== this.#generation) return undefined;
+    const attempts = messages.map((message, i) => (entries[i]!.head === message.positionText ? entries[i]!.attempts : 0));
+    const crashes = narrow ? cursor.suspectCrashes : 0;
+    return this.#hold({ messages, attempts, crashes, cursor, generation, upto: undefined, last: false, keys: held, entries });
+  }
+
+  #hold(claim: LogClaim): LogClaim {
+    this.#outstanding++;
+    return claim;
+  }
+
+  async #markSuspect(cursor: Cursor, position: string): Promise<boolean> {
+    await this.#flushing?.catch(() => undefined);
+    if (this.#stale) return false;
+    const sentAt = this.#clock.monotonic();
+    if (await this.#ownership.markSuspect(cursor, position)) {
+      this.#extend(sentAt);
+      return true;
+    }
+    this.#invalidate();
+    return false;
+  }
+
+  // ── Settling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #startFlush(): Promise<void> {
+    this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined));
+    return this.#flushing;
+  }
+
+  async #flush(): Promise<void> {
+    // Outcomes reported in this turn share the write.
+    await Promise.resolve();
+    while (this.#pending.size > 0 && !this.#stale) {
+      const [cursor, batch] = this.#pending.entries().next().value!;
+      this.#pending.delete(cursor);
+      try {
+        await this.#write(cursor, batch);
+        for (const waiter of batch.waiters) waiter.resolve();
+      } catch (error) {
+        this.#invalidate();
+        for (const waiter of batch.waiters) waiter.reject(error);
+      }
+    }
+  }
+
+  async #write(cursor: Cursor, batch: SettleBatch): Promise<void> {
+    const { relay } = this.#options;
+    const now = this.#clock.monotonic();
+    const dirty = batch.plain ? [] : this.#keys.dirtyOf(new Set(cursor.lanes));
+    const block = dirty.filter((key) => key.parked > 0 || key.dueAt === Number.POSITIVE_INFINITY);
+    const unblock = dirty.filter((key) => key.parked === 0 && key.dueAt !== Number.POSITIVE_INFINITY);
+    const narrow = cursor.crashes >= NARROW_FROM;
+    if (narrow) this.#narrowLeft -= batch.published + batch.dead.length;
+    const clearCrashes = cursor.crashes > 0 && (!narrow || this.#narrowLeft <= 0 || batch.finish);
+    const stored = unblock.filter((key) => key.stored);
+    const statement = settleStatement(this.#names, { relay, cursor, batch, lease: this.#lease, clearCrashes, block, unblock: stored, now });
+    for (const key of dirty) {
+      key.dirty = false;
+      key.errors = [];
+      key.stored = key.parked > 0 || key.dueAt === Number.POSITIVE_INFINITY;
+    }
+    await this.#writeFenced(statement.text, statement.params);
+    cursor.seq++;
+    cursor.writes++;
+    cursor.suspect = undefined;
+    if (clearCrashes) cursor.crashes = 0;
+    if (batch.finish) Object.assign(cursor, { prev: cursor.cur, cur: undefined, fin: "{}", done: "0", fetched: "0", exhausted: false });
+    else if (batch.done !== undefined) cursor.done = batch.done;
+    for (const key of batch.drained) key.draining = false;
+    for (const key of unblock) if (key.parked === 0 && !key.dirty) this.#keys.delete(key);
+  }
+
+  /** Writes once, though the connection may break: the fence tells whether an earlier try had arrived. */
+  async #writeFenced(text: string, params: readonly (string | null)[]): Promise<void> {
+    for (;;) {
+      try {
+        const rows = await this.#sql.query(text, params);
+        if (rows.length === 0) throw leaseLost(this.#options.relay);
+        return;
+      } catch (error) {
+        if (error instanceof TxboxError || this.#clock.monotonic() > this.#validUntil) throw error;
+        await this.#clock.sleep(SETTLE_RETRY_MS);
+      }
+    }
+  }
+
+  // ── Owning ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #extend(sentAt: number): void {
+    const { leaseMs } = this.#options;
+    this.#validUntil = Math.max(this.#validUntil, sentAt + leaseMs * 0.8);
+  }
+
+  /** What is in memory no longer holds: claims are void and the next claim loads everything anew. */
+  #invalidate(): void {
+    this.#stale = true;
+    this.#generation++;
+    this.#validUntil = 0;
+    this.#outstanding = 0;
+    const pending = [...this.#pending.values()];
+    this.#pending.clear();
+    for (const batch of pending) for (const waiter of batch.waiters) waiter.reject(leaseLost(this.#options.relay));
+  }
+
+  async #reload(): Promise<void> {
+    await this.#flushing?.catch(() => undefined);
+    this.#generation++;
+    this.#outstanding = 0;
+    this.#keys.clear();
+    const sentAt = this.#clock.monotonic();
+    const cursors = await this.#ownership.load();
+    const lanes = cursors.flatMap((cursor) => cursor.lanes);
+    const rows = lanes.length === 0 ? [] : await this.#sql.query(loadBlockedSql(this.#names), [this.#options.relay, plainArray(lanes)]);
+    const now = this.#clock.monotonic();
+    for (const row of rows) this.#keys.load(parkedKeyOf(row, now));
+    this.#cursors = cursors;
+    this.#narrowLeft = this.#options.batch.messages;
+    // Only a renewal that is known to have landed gives time to publish in.
+    const renewed = await this.#ownership.renew(cursors);
+    this.#stale = renewed.size !== cursors.length;
+    if (!this.#stale) this.#extend(sentAt);
+  }
+
+  #planChores(view: Parameters<typeof planBalance>[0]): void {
+    if (this.#chores.length > 0 || this.#left) return;
+    const plan = planBalance(view, this.#options.owner);
+    for (const id of plan.take) this.#chores.push(async () => void (await this.#ownership.takeOver(id)));
+    if (plan.give.length > 0) this.#chores.push(() => this.#give(plan.give));
+    if (view.commands) this.#chores.push(() => this.#carryOutCommands());
+  }
+
+  async #runChores(): Promise<void> {
+    await this.#flushing?.catch(() => undefined);
+    const chores = this.#chores;
+    this.#chores = [];
+    for (const chore of chores) {
+      await chore();
+      // Cursors and blocked keys may have changed under the chore.
+      await this.#reload();
+    }
+  }
+
+  async #give(counts: readonly number[]): Promise<void> {
+    for (const count of counts) {
+      const richest = this.#cursors.toSorted((a, b) => b.lanes.length - a.lanes.length)[0];
+      if (richest === undefined || richest.lanes.length <= count) return;
+      if (!(await this.#ownership.giveAway(richest, richest.lanes.slice(-count)))) return;
+      await this.#reload();
+    }
+  }
+
+  async #carryOutCommands(): Promise<void> {
+    for (const cursor of this.#cursors) {
+      const params = [cursor.id, cursor.epoch, String(cursor.seq), this.#options.relay, plainArray(cursor.lanes)];
+      await this.#sql.query(commandSql(this.#names), params);
+    }
+  }
+
+  async #promote(): Promise<number | null> {
+    const rows = await this.#sql.query(promoteSql(this.#names), [this.#names.lockScope]);
+    return rows[0]![0] === null ? null : Number(rows[0]![0]);
+  }
+
+  /** Between windows: one cursor instead of several, and now and then a fresh row. */
+  async #tidy(): Promise<void> {
+    const [first, ...rest] = this.#cursors;
+    if (first === undefined) return;
+    const aligned = rest.length > 0 && rest.every((cursor) => cursor.prev === first.prev && cursor.floor === first.floor);
+    if (aligned) await this.#ownership.merge(first, rest);
+    else if (rest.length === 0 && first.writes >= RENUMBER_AFTER) await this.#ownership.renumber(first);
+    else return;
+    await this.#reload();
+  }
+
+  #cursorOf(lane: number): Cursor | undefined {
+    return this.#cursors.find((cursor) => cursor.lanes.includes(lane));
+  }
+}
+
+function leaseLost(relay: string): TxboxError {
+  return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner or the cursor has moved`, { retryable: true });
+}

@@ -1,0 +1,87 @@
+import { systemClock } from "../../core/clock.ts";
+import type { Clock, Store } from "../../core/contracts.ts";
+import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { createAdmin } from "./postgres-admin.ts";
+import type { PostgresClient, PostgresTx } from "./postgres-client.ts";
+import { databaseOf } from "./postgres-client.ts";
+import { sturdy } from "./postgres-errors.ts";
+import type { GrantRoles } from "./postgres-grants.ts";
+import { postgresGrants } from "./postgres-grants.ts";
+import { createLedger } from "./postgres-ledger.ts";
+import { createMaintenance } from "./postgres-maintenance.ts";
+import { createMigrator } from "./postgres-migrator.ts";
+import { postgresNames } from "./postgres-names.ts";
+import type { RebaseReport } from "./postgres-rebase.ts";
+import { rebase } from "./postgres-rebase.ts";
+import { PostgresSession } from "./postgres-session.ts";
+import { createWriter } from "./postgres-writer.ts";
+
+export interface PostgresStoreOptions {
+  /** Your own pg.Pool, postgres.js or PGlite instance. */
+  client: PostgresClient;
+  /** Default "txbox". */
+  schema?: string;
+  /** Put before every table name. Default "". */
+  tablePrefix?: string;
+  /** A new log segment this often. Default: a day. */
+  segmentMs?: number;
+  /** Published messages are kept at least this long. Default: seven days. */
+  retentionMs?: number;
+  /** Messages are dropped after this time though a relay has not delivered them. Default: never. */
+  abandonAfterMs?: number;
+  /** Receipts are kept this long; older messages are refused by the inbox. Default: 14 days. */
+  receiptRetentionMs?: number;
+  clock?: Clock;
+}
+
+export interface PostgresStore extends Store<PostgresTx> {
+  /** GRANT statements for roles that may only write, only relay, or maintain. */
+  grants(roles: GrantRoles): string;
+  /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
+  rebase(): Promise<RebaseReport>;
+}
+
+const DAY_MS = 86_400_000;
+const KNOWN = [
+  "client",
+  "schema",
+  "tablePrefix",
+  "segmentMs",
+  "retentionMs",
+  "abandonAfterMs",
+  "receiptRetentionMs",
+  "clock",
+];
+
+/** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
+export function createPostgresStore(options: PostgresStoreOptions): PostgresStore {
+  const of = "createPostgresStore";
+  rejectUnknownOptions(of, options, KNOWN);
+  const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs } = options;
+  const { segmentMs = DAY_MS, retentionMs = 7 * DAY_MS, receiptRetentionMs = 14 * DAY_MS } = options;
+  requireInteger(of, "segmentMs", segmentMs, 1);
+  requireInteger(of, "retentionMs", retentionMs, 0);
+  requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
+  if (abandonAfterMs !== undefined) requireInteger(of, "abandonAfterMs", abandonAfterMs, retentionMs);
+  const database = databaseOf(client);
+  const names = postgresNames({ schema, tablePrefix });
+  const sql = sturdy(database, names.schema);
+  return {
+    name: "postgres",
+    capabilities: { sharedRelays: !database.single, transactions: true },
+    writer: createWriter({ names }),
+    queue: {
+      async join(join) {
+        const session = new PostgresSession(sql, names, join, clock);
+        await session.join();
+        return session;
+      },
+    },
+    ledger: createLedger({ database, names, receiptRetentionMs }),
+    migrator: createMigrator({ database, names }),
+    maintenance: createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
+    admin: createAdmin({ sql, names }),
+    grants: (roles) => postgresGrants(names, roles),
+    rebase: () => rebase(database, names),
+  };
+}

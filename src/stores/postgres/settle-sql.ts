@@ -1,0 +1,132 @@
+import type { BlockedKey } from "./blocked-keys.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+import { LEASE } from "./postgres-cursor.ts";
+import type { Names } from "./postgres-names.ts";
+import type { SettleBatch } from "./settle-batch.ts";
+
+export interface SettleStatement {
+  text: string;
+  params: (string | null)[];
+}
+
+export interface SettleInput {
+  relay: string;
+  cursor: Cursor;
+  batch: SettleBatch;
+  lease: string;
+  /** Progress proves that nothing here kills its owner. */
+  clearCrashes: boolean;
+  block: readonly BlockedKey[];
+  unblock: readonly BlockedKey[];
+  now: number;
+}
+
+/** At most this many errors are kept per message. */
+const KEPT_ERRORS = 20;
+
+/**
+ * One statement per batch, committed asynchronously. `epoch` and `seq` are the fence: when the row has changed, nothing
+ * else in the statement happens. `seq` chains settles, so that one lost in a crash cannot be stepped over by the next.
+ */
+export function settleStatement(names: Names, input: SettleInput): SettleStatement {
+  const { cursor, batch } = input;
+  const params: (string | null)[] = [];
+  const add = (value: string | null) => `$${params.push(value)}::text`;
+  const json = (value: unknown) => `${add(JSON.stringify(value))}::jsonb`;
+  const relay = add(input.relay);
+
+  const sets = ["seq = seq + 1", `lease_until = ${LEASE(add(input.lease).replace("::text", ""))}`, "stamp = pg_current_xact_id()"];
+  if (input.clearCrashes) sets.push("crashes = 0");
+  if (cursor.suspect !== undefined) sets.push("suspect = null", "suspect_crashes = 0");
+  if (batch.published > 0) sets.push(`settled = settled + ${batch.published}`);
+  if (batch.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
+  else if (batch.done !== undefined) sets.push(`done = ${add(batch.done)}::bigint`);
+
+  const parts = [
+    `c as (update ${names.cursor} set ${sets.join(", ")}
+     where id = ${add(cursor.id)}::bigint and epoch = ${add(cursor.epoch)}::bigint and seq = ${add(String(cursor.seq))}::bigint
+     returning id, set_config('synchronous_commit', 'off', true) as commit_mode)`,
+  ];
+  if (batch.messages > 0 && batch.done !== undefined) {
+    parts.push(`receipts as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
+     select ${relay}, ${add(batch.done)}::bigint, ${add(cursor.done)}::bigint, ${add(laneMask(cursor.lanes))}::bigint,
+       ${batch.messages}, ${add(cursor.prev)}::pg_snapshot, ${add(cursor.cur!)}::pg_snapshot from c)`);
+  }
+  if (batch.park.length > 0) {
+    parts.push(`park as (insert into ${names.parked} (relay, position, lane, stream, key, solo)
+     select ${relay}, p.position, p.lane, p.stream, p.key, p.solo
+     from c, jsonb_to_recordset(${json(batch.park)}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
+     on conflict do nothing)`);
+  }
+  if (batch.gone.length > 0) {
+    const rows = `jsonb_to_recordset(${json(batch.gone)}) as g (position bigint, attempts integer, error text, published boolean)`;
+    parts.push(`gone as (delete from ${names.parked} p using c, ${rows} where p.relay = ${relay} and p.position = g.position)`);
+    parts.push(`delivered as (insert into ${names.delivery} (relay, position, attempts, last_error, published_at)
+     select ${relay}, g.position, g.attempts, g.error, clock_timestamp() from c, ${rows} where g.published
+     on conflict (relay, position) do update
+       set attempts = excluded.attempts, last_error = excluded.last_error, published_at = excluded.published_at)`);
+  }
+  if (input.block.length > 0) parts.push(blockPart(names, relay, json(blockRows(input.block, input.now))));
+  if (input.unblock.length > 0) {
+    const rows = input.unblock.map(({ stream, key, solo }) => ({ stream, key, solo }));
+    parts.push(`unblock as (delete from ${names.blocked} b using c,
+       jsonb_to_recordset(${json(rows)}) as u (stream text, key text, solo bigint)
+     where b.relay = ${relay} and b.stream = u.stream and b.key = u.key and b.solo = u.solo)`);
+  }
+  if (batch.dead.length > 0) parts.push(deadPart(names, relay, json(batch.dead)));
+  return { text: `with ${parts.join(",\n")}\nselect commit_mode from c`, params };
+}
+
+function blockRows(keys: readonly BlockedKey[], now: number): object[] {
+  return keys.map((entry) => ({
+    lane: entry.lane,
+    stream: entry.stream,
+    key: entry.key,
+    solo: entry.solo,
+    position: entry.head ?? "0",
+    attempts: entry.attempts,
+    delay: Number.isFinite(entry.dueAt) ? Math.max(0, entry.dueAt - now) : null,
+    last_error: entry.lastError ?? null,
+    errors: entry.errors,
+    fresh: entry.attempts === 0,
+  }));
+}
+
+function blockPart(names: Names, relay: string, rows: string): string {
+  return `block as (insert into ${names.blocked} as b (relay, lane, stream, key, solo, position, attempts, next_at, last_error, errors)
+     select ${relay}, k.lane, k.stream, k.key, k.solo, k.position, k.attempts,
+       case when k.delay is null then 'infinity'::timestamptz else clock_timestamp() + k.delay * interval '1 ms' end,
+       k.last_error, k.errors
+     from c, jsonb_to_recordset(${rows}) as k (lane smallint, stream text, key text, solo bigint, position bigint,
+       attempts integer, delay double precision, last_error text, errors jsonb, fresh boolean)
+     on conflict (relay, stream, key, solo) do update set position = excluded.position, attempts = excluded.attempts,
+       next_at = excluded.next_at, last_error = excluded.last_error,
+       errors = case when excluded.attempts = 0 or b.position <> excluded.position then excluded.errors
+                     else jsonb_path_query_array(b.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]') end)`;
+}
+
+function deadPart(names: Names, relay: string, rows: string): string {
+  const columns =
+    "created_at, size, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
+  const from = columns.replaceAll(/\w+/g, "m.$&");
+  return `dead as (insert into ${names.dead} as d (relay, position, lane, solo, blocks, attempts, last_error, errors, ${columns})
+     select ${relay}, x.position, m.lane, x.solo, x.block, x.attempts, x.error,
+       coalesce((select b.errors from ${names.blocked} b where b.relay = ${relay} and b.stream = x.stream
+           and b.key = x.key and b.solo = x.solo and b.position = x.position), '[]')
+         || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'error', x.error)), ${from}
+     from c, jsonb_to_recordset(${rows}) as x (position bigint, attempts integer, error text, block boolean,
+         stream text, key text, solo bigint),
+       lateral (select * from ${names.all_message} a where a.position = x.position limit 1) m
+     on conflict (relay, position) do update set state = 'dead', command = null, blocks = excluded.blocks,
+       attempts = d.attempts + excluded.attempts, last_error = excluded.last_error,
+       errors = jsonb_path_query_array(d.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]'),
+       died_at = clock_timestamp())`;
+}
+
+/** Bit n stands for lane n, as a signed 64-bit number. */
+export function laneMask(lanes: readonly number[]): string {
+  if (lanes.length === 64) return "-1";
+  let mask = 0n;
+  for (const lane of lanes) mask |= 1n << BigInt(lane);
+  return String(BigInt.asIntN(64, mask));
+}
