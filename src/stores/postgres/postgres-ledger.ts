@@ -14,6 +14,7 @@ export interface LedgerOptions {
 
 const TRIES = 5;
 const CHECK_VIOLATION = "23514";
+const LOCK_NOT_AVAILABLE = "55P03";
 
 /**
  * Receipts in the handler's own transaction. `received` means that the message is in this store's own log, `failed`
@@ -36,7 +37,7 @@ export function createLedger({ database, names, receiptRetentionMs = DEFAULT_REC
         } else if (isSerializationFailure(error) && attempt < TRIES) {
           await pause(attempt);
         } else {
-          throw explain(error instanceof MissingDay ? error.cause : error, names.schema);
+          throw error instanceof MissingDay ? error.cause : error;
         }
       }
     }
@@ -46,22 +47,28 @@ export function createLedger({ database, names, receiptRetentionMs = DEFAULT_REC
     transaction: (run) => sturdily(() => database.transaction((tx) => run(tx))),
     async receive(tx, receipt, status) {
       const text = status === "processed" ? sql.process : sql.store;
-      return (await insert(transactionRunner(tx), text, receipt)).length > 0;
+      return (await insert(transactionRunner(tx), names, text, receipt)).length > 0;
     },
     async fail(receipt, error) {
-      const rows = await sturdily(() => insert(database, sql.fail, receipt, describeError(error)));
-      return Number(rows[0]?.[0] ?? 0);
+      try {
+        const rows = await sturdily(() => insert(database, names, sql.fail, receipt, describeError(error)));
+        return Number(rows[0]?.[0] ?? 0);
+      } catch (failure) {
+        // The transaction of a handler that hangs in a query still holds the receipt: nobody may wait for that.
+        if (errorCode(failure) === LOCK_NOT_AVAILABLE) return 0;
+        throw failure;
+      }
     },
   };
 }
 
-async function insert(runner: SqlRunner, text: string, receipt: Receipt, ...more: string[]): Promise<Row[]> {
+async function insert(runner: SqlRunner, names: Names, text: string, receipt: Receipt, ...more: string[]): Promise<Row[]> {
   const { consumer, messageId, type, correlationId } = receipt;
   const day = receiptDay(messageId);
   try {
     return await runner.query(text, [day, consumer, messageId, type, correlationId, ...more]);
   } catch (error) {
-    throw errorCode(error) === CHECK_VIOLATION ? new MissingDay(day, error) : error;
+    throw errorCode(error) === CHECK_VIOLATION ? new MissingDay(day, error) : explain(error, names.schema);
   }
 }
 
@@ -83,7 +90,8 @@ function ledgerSql(names: Names): { process: string; store: string; fail: string
       ${conflict} status = 'processed', attempts = r.attempts + 1, processed_at = now() where r.status <> 'processed' returning 1`,
     store: `insert into ${names.receipt} as r (${columns}) values (${values}, 'received', 0)
       ${conflict} status = 'received' where r.status = 'failed' returning 1`,
-    fail: `insert into ${names.receipt} as r (${columns}, last_error) values (${values}, 'failed', 1, $6::text)
+    fail: `insert into ${names.receipt} as r (${columns}, last_error)
+      select ${values}, 'failed', 1, $6::text from (select set_config('lock_timeout', '2s', true) as was) t where was is not null
       ${conflict} attempts = r.attempts + 1, last_error = excluded.last_error where r.status <> 'processed' returning attempts`,
   };
 }

@@ -1,0 +1,140 @@
+import { publishByKey } from "../core/by-key.ts";
+import type { HandleResult, Ledger, Publisher, PublishResult, Subscriber, Writer } from "../core/contracts.ts";
+import { TxboxError } from "../core/errors.ts";
+import type { Events } from "../core/event-map.ts";
+import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
+import { rejectUnknownOptions, requireInteger, requireName } from "../core/options.ts";
+import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
+import { MessageProcessor, typeOf, type Attempt, type Handled } from "./process-message.ts";
+import { fromStored } from "./stored-message.ts";
+
+/** Enough to run statements with node-postgres and PGlite; name your driver's own type for more. */
+export interface SqlTransaction {
+  query(text: string, params?: unknown[]): Promise<{ rows: Record<string, unknown>[] }>;
+}
+
+export interface InboxOptions<Map extends EventMap, Tx> {
+  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<NoInfer<Tx>> };
+  /** Names the receipts: each consumer handles each message once. */
+  consumer: string;
+  /** Types messages and handlers without naming the transaction type; see `defineEvents`. */
+  events?: Events<Map>;
+  /** "inline": handle, then acknowledge. "stored": store in the own log, acknowledge, let a local relay handle it. */
+  mode?: "inline" | "stored";
+  /** Default 30 s. */
+  handlerTimeoutMs?: number;
+  /** Reject a message to the broker after this many failed attempts. Default: leave it to the broker or the relay. */
+  maxAttempts?: number;
+  /** Types without a handler: acknowledge and forget them, without a receipt (default), or reject them. */
+  unknownTypes?: UnknownTypes;
+}
+
+/** Makes each message take effect once: its receipt and the handler's changes are one transaction. */
+export interface Inbox<Map extends EventMap, Tx> extends AsyncDisposable {
+  on<Type extends keyof Map & string>(type: Type, handler: HandlerFunction<Tx, Type, Map[Type]>): Inbox<Map, Tx>;
+  /** Handles one message now, by the handler of its type or the one given; throws what that threw. */
+  handle(message: IncomingMessage, handler?: AnyHandler<Tx, Map>): Promise<Handled>;
+  /** Takes messages from a broker; each is acknowledged after its commit. */
+  start(subscriber: Subscriber): Promise<void>;
+  /** Stops taking messages and waits for those in hand. */
+  stop(): Promise<void>;
+  /** Mode "stored": the publisher of a relay over the own store with `streams: ["inbox.<consumer>"]`. */
+  storedPublisher(options?: { concurrency?: number }): Publisher;
+}
+
+export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransaction>(options: InboxOptions<Map, Tx>): Inbox<Map, Tx> {
+  checkOptions(options);
+  const { store, consumer, mode = "inline", handlerTimeoutMs = 30_000, maxAttempts, unknownTypes = "skip" } = options;
+  const registry = new HandlerRegistry<Tx>(unknownTypes);
+  const inline = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts });
+  // The relay that handles what was stored counts attempts by itself.
+  const local = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts: undefined });
+  const subscribers = new Set<Subscriber>();
+
+  function attempt(message: IncomingMessage, signal: AbortSignal, how: "inline" | "store" | "stored"): Promise<Attempt> {
+    let handler: HandlerFunction<Tx> | undefined;
+    try {
+      handler = registry.find(typeOf(message));
+    } catch (error) {
+      return inline.reject(message, error);
+    }
+    if (handler === undefined) return Promise.resolve({ status: "done", handled: "skipped" });
+    if (how === "store") return inline.store(message);
+    return how === "stored" ? local.process(fromStored(message), handler, signal) : inline.process(message, handler, signal);
+  }
+  const arrival = mode === "stored" ? "store" : "inline";
+
+  const inbox: Inbox<Map, Tx> = {
+    on(type, handler) {
+      registry.add(type, handler);
+      return inbox;
+    },
+    async handle(message, handler) {
+      const never = new AbortController().signal;
+      const result =
+        handler === undefined
+          ? await attempt(message, never, arrival)
+          : await inline.process(message, handler as HandlerFunction<Tx>, never);
+      if (result.status === "done") return result.handled;
+      throw result.error;
+    },
+    async start(subscriber) {
+      if (registry.types.length === 0) throw noHandlers(consumer);
+      await subscriber.start(consumer, async (message, signal): Promise<HandleResult> => await attempt(message, signal, arrival));
+      subscribers.add(subscriber);
+    },
+    async stop() {
+      const all = [...subscribers];
+      subscribers.clear();
+      await Promise.all(all.map((subscriber) => subscriber.stop()));
+    },
+    storedPublisher({ concurrency = 10 } = {}) {
+      requireInteger("storedPublisher", "concurrency", concurrency, 1, 10_000);
+      return {
+        keepsKeyOrder: true,
+        publish: (messages, signal) =>
+          publishByKey(messages, async (message) => publishResult(await attempt(message, signal, "stored")), { concurrency, signal }),
+      };
+    },
+    [Symbol.asyncDispose]: () => inbox.stop(),
+  };
+  return inbox;
+}
+
+function publishResult(attempt: Attempt): PublishResult {
+  return attempt.status === "done" ? { status: "published" } : attempt;
+}
+
+const OPTIONS: readonly (keyof InboxOptions<EventMap, unknown>)[] = [
+  "store",
+  "consumer",
+  "events",
+  "mode",
+  "handlerTimeoutMs",
+  "maxAttempts",
+  "unknownTypes",
+];
+
+function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>): void {
+  const of = "createInbox";
+  const { store, consumer, mode = "inline", handlerTimeoutMs = 1, maxAttempts = 1, unknownTypes = "skip" } = options ?? {};
+  if (typeof store?.ledger?.receive !== "function") {
+    throw invalid("store", `${of} needs a store`, "Pass { store: createPostgresStore({ client: pool }), consumer }");
+  }
+  rejectUnknownOptions(of, options, OPTIONS);
+  requireName(of, "consumer", consumer);
+  requireInteger(of, "handlerTimeoutMs", handlerTimeoutMs, 1, 2 ** 31 - 1);
+  requireInteger(of, "maxAttempts", maxAttempts, 1);
+  if (mode !== "inline" && mode !== "stored") throw invalid("mode", `${of}: there is no mode ${String(mode)}`, 'Use "inline" or "stored"');
+  if (unknownTypes !== "skip" && unknownTypes !== "reject") {
+    throw invalid("unknownTypes", `${of}: unknownTypes cannot be ${String(unknownTypes)}`, 'Use "skip" or "reject"');
+  }
+}
+
+function invalid(field: string, message: string, fix: string): TxboxError {
+  return new TxboxError("invalid_option", message, { field, fix });
+}
+
+function noHandlers(consumer: string): TxboxError {
+  return invalid("handler", `The inbox of ${consumer} has no handlers, so it would skip every message`, "Call inbox.on(type, handler) before inbox.start()");
+}

@@ -1,0 +1,119 @@
+import { runHandling } from "../core/causation.ts";
+import { decodePayload } from "../core/codec.ts";
+import type { HandleResult, Ledger, Receipt, Writer } from "../core/contracts.ts";
+import { describeError, errorCode } from "../core/errors.ts";
+import { notifyEnqueued } from "../core/hint.ts";
+import type { IncomingMessage } from "../core/message.ts";
+import type { HandlerFunction } from "./handler-registry.ts";
+import { overdueAfter } from "./handler-timeout.ts";
+import { judgeFailure } from "./judge-failure.ts";
+import { messageIdOf } from "./message-id.ts";
+import { textOrNull, toStored } from "./stored-message.ts";
+
+/** What became of a message: `skipped` has no handler here, `stored` will be handled by the local relay. */
+export type Handled = "processed" | "stored" | "duplicate" | "skipped";
+
+export type Attempt = { readonly status: "done"; readonly handled: Handled } | Exclude<HandleResult, { status: "done" }>;
+
+export interface ProcessingOptions<Tx> {
+  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<Tx> };
+  consumer: string;
+  handlerTimeoutMs: number;
+  maxAttempts: number | undefined;
+}
+
+/** One message, one transaction, and a record of the failure when that was rolled back. */
+export class MessageProcessor<Tx> {
+  readonly #options: ProcessingOptions<Tx>;
+
+  constructor(options: ProcessingOptions<Tx>) {
+    this.#options = options;
+  }
+
+  /** Receipt and handler in one transaction. */
+  process(message: IncomingMessage, handler: HandlerFunction<Tx>, outer: AbortSignal): Promise<Attempt> {
+    const { store, consumer, handlerTimeoutMs } = this.#options;
+    const receipt = this.#receipt(message);
+    const { messageId: id, type } = receipt;
+    let thrown: { error: unknown } | undefined;
+    const run = async (): Promise<Handled> => {
+      const payload = decodePayload(message.body, message.headers.contentType);
+      const handled = { ...message, id, type, payload };
+      const context = { module: consumer, id, type, headers: message.headers };
+      const overdue = overdueAfter(handlerTimeoutMs);
+      const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
+        thrown = undefined;
+        if (!(await store.ledger.receive(tx, receipt, "processed"))) return "duplicate";
+        try {
+          await overdue.race((signal) => runHandling(context, async () => handler(tx, handled, { signal })), outer);
+        } catch (error) {
+          thrown = { error };
+          throw error;
+        }
+        return "processed";
+      });
+      return await overdue.guard(transaction);
+    };
+    return this.#attempt(receipt, run, (error) => thrown?.error === error);
+  }
+
+  /** Receipt and message into the own log in one transaction. */
+  store(message: IncomingMessage): Promise<Attempt> {
+    const { store, consumer } = this.#options;
+    const receipt = this.#receipt(message);
+    const run = async (): Promise<Handled> => {
+      const prepared = toStored(consumer, receipt.messageId, receipt.type, message);
+      const stored = await store.ledger.transaction(async (tx) => {
+        if (!(await store.ledger.receive(tx, receipt, "received"))) return false;
+        await store.writer.enqueue(tx, [prepared]);
+        return true;
+      });
+      if (!stored) return "duplicate";
+      notifyEnqueued(store);
+      return "stored";
+    };
+    return this.#attempt(receipt, run, () => false);
+  }
+
+  /** For a message that no handler will see. */
+  reject(message: IncomingMessage, error: unknown): Promise<Attempt> {
+    return this.#attempt(this.#receipt(message), () => Promise.reject(error), () => true);
+  }
+
+  async #attempt(receipt: Receipt, run: () => Promise<Handled>, isHandlers: (error: unknown) => boolean): Promise<Attempt> {
+    try {
+      return { status: "done", handled: await run() };
+    } catch (error) {
+      const verdict = judgeFailure(error, isHandlers(error));
+      // The day of an expired id has no place for receipts.
+      if (verdict.status === "unavailable" || errorCode(error) === "receipt_expired") return verdict;
+      return await this.#record(receipt, verdict);
+    }
+  }
+
+  async #record(receipt: Receipt, verdict: Exclude<Attempt, { status: "done" }>): Promise<Attempt> {
+    const { store, maxAttempts = Number.POSITIVE_INFINITY } = this.#options;
+    const { error } = verdict;
+    try {
+      const attempts = await store.ledger.fail(receipt, describeError(error));
+      return verdict.status === "failed" && attempts >= maxAttempts ? { status: "rejected", error } : verdict;
+    } catch (recording) {
+      // Who cannot even record is cut off from the database: the message is not to blame.
+      return judgeFailure(recording, false).status === "unavailable" ? { status: "unavailable", error } : verdict;
+    }
+  }
+
+  #receipt(message: IncomingMessage): Receipt {
+    return {
+      consumer: this.#options.consumer,
+      messageId: messageIdOf(message),
+      type: typeOf(message) ?? "unknown",
+      correlationId: textOrNull(message.headers.correlationId),
+    };
+  }
+}
+
+/** Producers that know nothing of txbox often route by type. */
+export function typeOf(message: IncomingMessage): string | undefined {
+  return textOrNull(message.type) ?? textOrNull(message.routingKey) ?? undefined;
+}

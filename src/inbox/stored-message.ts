@@ -1,0 +1,75 @@
+import { decodePayload } from "../core/codec.ts";
+import type { PreparedMessage } from "../core/contracts.ts";
+import { laneOf } from "../core/lane.ts";
+import type { Headers, IncomingMessage } from "../core/message.ts";
+
+/** The stream of a consumer's own log, when it stores before it handles. */
+export function storedStream(consumer: string): string {
+  return `inbox.${consumer}`;
+}
+
+interface Origin {
+  stream?: string | undefined;
+  position?: string | undefined;
+  createdAt?: string | undefined;
+}
+
+const ORIGIN = "txboxOrigin";
+
+/** A received message as one to be written into the receiver's own log: the same, but for stream and position. */
+export function toStored(consumer: string, id: string, type: string, message: IncomingMessage): PreparedMessage {
+  const { correlationId, ...rest } = message.headers;
+  const origin: Origin = {
+    stream: message.stream,
+    position: message.position?.toString(),
+    createdAt: message.createdAt?.toISOString(),
+  };
+  const headers = JSON.stringify({ ...rest, [ORIGIN]: origin });
+  const key = textOrNull(message.key);
+  const body = readable(message);
+  return {
+    id,
+    // The receipt, written in the same transaction, is what keeps a repeat out.
+    idChosen: false,
+    stream: storedStream(consumer),
+    type,
+    key,
+    lane: laneOf(key),
+    aggregateType: textOrNull(message.aggregateType),
+    aggregateId: textOrNull(message.aggregateId),
+    correlationId: textOrNull(correlationId),
+    body,
+    headers,
+    size: Buffer.byteLength(body) + Buffer.byteLength(headers),
+    deliverAt: null,
+  };
+}
+
+/** The other way: what the handler sees is the message as it was sent. */
+export function fromStored(message: IncomingMessage): IncomingMessage {
+  const { [ORIGIN]: origin, ...headers } = message.headers;
+  const { stream, position, createdAt } = (origin ?? {}) as Origin;
+  return {
+    ...message,
+    stream,
+    position: position === undefined ? undefined : BigInt(position),
+    createdAt: createdAt === undefined ? message.createdAt : new Date(createdAt),
+    headers: headers as Headers,
+  };
+}
+
+/** Brokers deliver JSON as bytes; as text people can read it in the table. What is not valid fails here, not later. */
+function readable({ body, headers }: IncomingMessage): string | Uint8Array {
+  const payload = decodePayload(body, headers.contentType);
+  return typeof body === "string" || payload instanceof Uint8Array || isText(headers) ? body : Buffer.from(body).toString("utf8");
+}
+
+function isText({ contentType }: Headers): boolean {
+  return contentType !== undefined && !contentType.includes("json");
+}
+
+/** Foreign messages may carry anything: what an index or a text column cannot hold is left out. */
+export function textOrNull(value: unknown, maxBytes = 1024): string | null {
+  if (typeof value !== "string" || value === "" || value.includes("\0") || !value.isWellFormed()) return null;
+  return Buffer.byteLength(value) > maxBytes ? null : value;
+}
