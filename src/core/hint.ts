@@ -1,3 +1,5 @@
+import { AsyncResource } from "node:async_hooks";
+
 type Listener = () => void;
 
 const listeners = new WeakMap<object, Set<Listener>>();
@@ -16,6 +18,8 @@ export function notifyEnqueued(store: object): void {
 export function onEnqueued(store: object, listener: Listener): () => void {
   let those = listeners.get(store);
   if (those === undefined) listeners.set(store, (those = new Set()));
-  those.add(listener);
-  return () => void those.delete(listener);
+  // Called from within somebody's handler, the listener must not take on what that is handling.
+  const bound = AsyncResource.bind(listener);
+  those.add(bound);
+  return () => void those.delete(bound);
 }

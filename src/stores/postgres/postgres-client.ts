@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { TxboxError } from "../../core/errors.ts";
+import { guardTransaction } from "./transaction-guard.ts";
 
 /** A row as an array of text, as the server sent it. */
 export type Row = (string | null)[];
@@ -63,7 +64,7 @@ export type PostgresTx = PgClient | PostgresJsTx | PgliteTx;
 
 /** The user's client behind one face: statements that commit by themselves, and transactions. */
 export interface Database extends ScriptRunner {
-  /** `dispose` makes the connection unusable for a handler that outlives its transaction. */
+  /** Commits when `run` resolves. What comes later through its `tx` is refused. */
   transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T>;
   /** One connection for everything: nothing runs beside a transaction. */
   readonly single: boolean;
@@ -145,7 +146,7 @@ function pgDatabase(pool: PgPool): Database {
       let broken = false;
       try {
         await client.query({ text: "begin" });
-        const result = await run(client, sql);
+        const result = await guardedRun(client, (tx) => run(tx, sql));
         await client.query({ text: "commit" });
         return result;
       } catch (error) {
@@ -165,20 +166,22 @@ function postgresJsDatabase(client: PostgresJs): Database {
     ...postgresJsRunner(client),
     single: false,
     transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
-      return client.begin(async (tx: PostgresJsTx) => {
-        // postgres.js would run a late query of the handler on a connection that serves somebody else by then.
-        const guarded = Proxy.revocable(tx, {});
-        try {
-          return await run(guarded.proxy, postgresJsRunner(tx));
-        } finally {
-          guarded.revoke();
-        }
-      }) as Promise<T>;
+      return client.begin((tx: PostgresJsTx) => guardedRun(tx, (guarded) => run(guarded, postgresJsRunner(tx)))) as Promise<T>;
     },
   };
 }
 
-const insideTransaction = new AsyncLocalStorage<Pglite>();
+async function guardedRun<Tx extends object, T>(transaction: Tx, run: (tx: Tx) => Promise<T>): Promise<T> {
+  const guard = guardTransaction(transaction);
+  try {
+    return await run(guard.tx);
+  } finally {
+    guard.close();
+  }
+}
+
+/** Set to undefined at the end, because what a handler leaves running keeps its context. */
+const insideTransaction = new AsyncLocalStorage<{ client: Pglite | undefined }>();
 
 function pgliteDatabase(client: Pglite): Database {
   refuseSelfWait(client);
@@ -186,7 +189,9 @@ function pgliteDatabase(client: Pglite): Database {
     ...pgliteRunner(client),
     single: true,
     transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
-      return client.transaction((tx: PgliteTx) => insideTransaction.run(client, () => run(tx, pgliteRunner(tx)))) as Promise<T>;
+      const context: { client: Pglite | undefined } = { client };
+      const running = client.transaction((tx: PgliteTx) => insideTransaction.run(context, () => run(tx, pgliteRunner(tx))));
+      return running.finally(() => (context.client = undefined)) as Promise<T>;
     },
   };
 }
@@ -203,7 +208,7 @@ function refuseSelfWait(client: Pglite): void {
       configurable: true,
       writable: true,
       value: (...args: unknown[]) => {
-        if (insideTransaction.getStore() !== client) return original(...args);
+        if (insideTransaction.getStore()?.client !== client) return original(...args);
         const error = new TxboxError("no_transaction", `A handler called db.${method}() on PGlite, which would wait for itself`, {
           field: "tx",
           fix: "Use the transaction that the handler was given: tx.query()",

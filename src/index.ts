@@ -1,0 +1,20 @@
+export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
+export { createInbox, type Inbox, type InboxOptions, type SqlTransaction } from "./inbox/inbox.ts";
+export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
+export type { Handled } from "./inbox/process-message.ts";
+export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";
+export { publishByKey, type ByKeyOptions } from "./core/by-key.ts";
+export { defineEvents, type Events } from "./core/event-map.ts";
+export type {
+  AnyEvents,
+  Cause,
+  EventMap,
+  HandledMessage,
+  Headers,
+  IncomingMessage,
+  Message,
+  NewMessage,
+  NewMessageOf,
+} from "./core/message.ts";
+export type * from "./core/contracts.ts";
+export { PermanentError, TxboxError, UnavailableError, type ErrorCode, type ErrorDetails } from "./core/errors.ts";

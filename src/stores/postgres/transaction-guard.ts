@@ -1,0 +1,84 @@
+import { TxboxError } from "../../core/errors.ts";
+
+export interface GuardedTransaction<Tx> {
+  /** The transaction as its user sees it. */
+  readonly tx: Tx;
+  /** From now on every call through `tx` is refused. */
+  close(): void;
+}
+
+/**
+ * A transaction that ends for its user when it ends for the database. The connection goes back to a pool then, and a
+ * late query, of a handler that timed out or forgot an await, would land in somebody else's transaction.
+ */
+export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTransaction<Tx> {
+  let over = false;
+  const check = (): void => {
+    if (over) throw transactionIsOver();
+  };
+
+  function wrap<T extends object>(target: T): T {
+    const methods = new Map<PropertyKey, unknown>();
+    return new Proxy(target, {
+      // postgres.js: tx`select …`
+      apply(callable, self, args) {
+        check();
+        return lazily(Reflect.apply(callable as (...args: unknown[]) => unknown, self, args), check);
+      },
+      get(object, name) {
+        const value: unknown = Reflect.get(object, name);
+        if (typeof value !== "function") return value;
+        let method = methods.get(name);
+        if (method === undefined) {
+          method = (...args: unknown[]) => {
+            check();
+            const given = name === "savepoint" ? args.map(wrapCallback) : args;
+            return lazily(Reflect.apply(value, object, given), check);
+          };
+          methods.set(name, method);
+        }
+        return method;
+      },
+    });
+  }
+
+  /** Inside a savepoint postgres.js gives another handle on the same connection. */
+  function wrapCallback(argument: unknown): unknown {
+    if (typeof argument !== "function") return argument;
+    return (inner: object) => (argument as (tx: object) => unknown)(wrap(inner));
+  }
+
+  return { tx: wrap(transaction), close: () => void (over = true) };
+}
+
+/** A query of postgres.js is sent when it is awaited, which may be long after it was made. */
+function lazily(result: unknown, check: () => void): unknown {
+  if (!isQuery(result)) return result;
+  const send = result.handler;
+  result.handler = (query) => {
+    try {
+      check();
+    } catch (error) {
+      return query.reject(error);
+    }
+    return send(query);
+  };
+  return result;
+}
+
+interface PostgresJsQuery {
+  handler(query: PostgresJsQuery): unknown;
+  reject(error: unknown): unknown;
+}
+
+function isQuery(value: unknown): value is PostgresJsQuery {
+  if (!(value instanceof Promise)) return false;
+  return "handler" in value && typeof value.handler === "function" && "reject" in value && typeof value.reject === "function";
+}
+
+function transactionIsOver(): TxboxError {
+  return new TxboxError("no_transaction", "The transaction is over, this query came too late", {
+    field: "tx",
+    fix: "Await every query before the handler returns, and stop when its signal aborts",
+  });
+}
