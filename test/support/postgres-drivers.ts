@@ -27,7 +27,8 @@ export function openDriver(name: DriverName, url: string, max = 10): Driver {
     }
     case "postgres.js": {
       const sql = postgres(url, { max, onnotice: () => undefined });
-      return { name, client: sql, close: () => sql.end() };
+      // Without a timeout, end() waits for ever for a connection that the server terminated.
+      return { name, client: sql, close: () => sql.end({ timeout: 2 }) };
     }
     case "PGlite": {
       const db = new PGlite();

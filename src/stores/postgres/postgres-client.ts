@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { TxboxError } from "../../core/errors.ts";
+import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { guardTransaction } from "./transaction-guard.ts";
 
 /** A row as an array of text, as the server sent it. */
@@ -23,10 +24,16 @@ export interface PgClient {
   readonly totalCount?: never;
 }
 
+interface PgPoolClient extends PgClient {
+  release(error?: Error | boolean): void;
+  on(event: "error", listener: () => void): unknown;
+  removeListener(event: "error", listener: () => void): unknown;
+}
+
 /** node-postgres: `new pg.Pool()`. */
 export interface PgPool {
   query(config: object): Promise<unknown>;
-  connect(): Promise<PgClient & { release(error?: Error | boolean): void }>;
+  connect(): Promise<PgPoolClient>;
   readonly totalCount: number;
 }
 
@@ -143,19 +150,26 @@ function pgDatabase(pool: PgPool): Database {
     async transaction(run) {
       const client = await pool.connect();
       const sql = pgRunner(client);
+      const guard = guardTransaction(client);
       let broken = false;
+      // A connection that dies while nobody listens ends the process.
+      const onError = (): void => void (broken = true);
+      client.on("error", onError);
       try {
         await client.query({ text: "begin" });
-        const result = await guardedRun(client, (tx) => run(tx, sql));
+        const result = await run(guard.tx, sql);
+        guard.close();
         await client.query({ text: "commit" });
         return result;
       } catch (error) {
+        guard.close();
         // A handler that timed out may still hold the client: never give it back to the pool.
-        broken = isTimeout(error);
+        broken ||= isTimeout(error);
         if (!broken) await client.query({ text: "rollback" }).catch(() => (broken = true));
         throw error;
       } finally {
         client.release(broken);
+        if (!broken) client.removeListener("error", onError);
       }
     },
   };
@@ -166,18 +180,9 @@ function postgresJsDatabase(client: PostgresJs): Database {
     ...postgresJsRunner(client),
     single: false,
     transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
-      return client.begin((tx: PostgresJsTx) => guardedRun(tx, (guarded) => run(guarded, postgresJsRunner(tx)))) as Promise<T>;
+      return beginPostgresJs(client, (tx, raw) => run(tx, postgresJsRunner(raw)));
     },
   };
-}
-
-async function guardedRun<Tx extends object, T>(transaction: Tx, run: (tx: Tx) => Promise<T>): Promise<T> {
-  const guard = guardTransaction(transaction);
-  try {
-    return await run(guard.tx);
-  } finally {
-    guard.close();
-  }
 }
 
 /** Set to undefined at the end, because what a handler leaves running keeps its context. */

@@ -32,6 +32,13 @@ export function isSerializationFailure(error: unknown): boolean {
   return RETRIED.has(errorCode(error) ?? "");
 }
 
+const CONNECTION_LOSS = /^(?:08...|57P0.|CONNECTION_.*|CONNECT_TIMEOUT|ECONN.*|EPIPE|ETIMEDOUT)$/;
+
+/** The connection is gone or about to be. */
+export function isConnectionLoss(error: unknown): boolean {
+  return CONNECTION_LOSS.test(errorCode(error) ?? "");
+}
+
 /** Runs again what the database gave up for the sake of another transaction. */
 export async function retried<T>(run: () => Promise<T>, tries = 5): Promise<T> {
   for (let attempt = 1; ; attempt++) {

@@ -18,7 +18,6 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
   };
 
   function wrap<T extends object>(target: T): T {
-    const methods = new Map<PropertyKey, unknown>();
     return new Proxy(target, {
       // postgres.js: tx`select …`
       apply(callable, self, args) {
@@ -28,16 +27,18 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
       get(object, name) {
         const value: unknown = Reflect.get(object, name);
         if (typeof value !== "function") return value;
-        let method = methods.get(name);
-        if (method === undefined) {
-          method = (...args: unknown[]) => {
-            check();
-            const given = name === "savepoint" ? args.map(wrapCallback) : args;
-            return lazily(Reflect.apply(value, object, given), check);
-          };
-          methods.set(name, method);
+        const call = (args: unknown[]): unknown => Reflect.apply(value, object, args);
+        switch (name) {
+          case "query":
+            return (...args: unknown[]) => (over ? Promise.reject(transactionIsOver()) : call(args));
+          case "unsafe":
+          case "file":
+            return (...args: unknown[]) => (check(), lazily(call(args), check));
+          case "savepoint":
+            return (...args: unknown[]) => (check(), call(args.map(wrapCallback)));
+          default:
+            return value;
         }
-        return method;
       },
     });
   }

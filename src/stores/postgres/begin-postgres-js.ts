@@ -1,0 +1,44 @@
+import type { PostgresJs, PostgresJsTx } from "./postgres-client.ts";
+import { isConnectionLoss } from "./postgres-errors.ts";
+import { guardTransaction } from "./transaction-guard.ts";
+
+/** How long a connection that the server gave up may take to be seen as closed. */
+const CLOSING_MS = 1000;
+const STEP_MS = 20;
+
+/**
+ * `sql.begin` without two dangers of postgres.js 3.4 when a connection dies in a transaction: the ROLLBACK or COMMIT
+ * it then sends either ends the process, or runs on the connection's successor, in somebody else's transaction.
+ */
+export function beginPostgresJs<T>(client: PostgresJs, run: (tx: PostgresJsTx, raw: PostgresJsTx) => Promise<T>): Promise<T> {
+  const gaveUp = Promise.withResolvers<never>();
+  let lost = false;
+  let close: (() => void) | undefined;
+
+  async function waitUntilLost(): Promise<void> {
+    for (let waited = 0; !lost && waited < CLOSING_MS; waited += STEP_MS) await new Promise((resolve) => setTimeout(resolve, STEP_MS));
+  }
+
+  const begun = client.begin(async (raw: PostgresJsTx) => {
+    const guard = guardTransaction(raw);
+    close = guard.close;
+    const outcome = await run(guard.tx, raw).then(
+      (value) => ({ value }),
+      (error: unknown) => ({ error }),
+    );
+    guard.close();
+    if ("error" in outcome && isConnectionLoss(outcome.error)) {
+      gaveUp.reject(outcome.error);
+      await waitUntilLost();
+    }
+    // `begin` has rejected already; returning would only make it write.
+    if (lost) return await new Promise<never>(() => undefined);
+    if ("error" in outcome) throw outcome.error;
+    return outcome.value;
+  }) as Promise<T>;
+  begun.catch(() => {
+    lost = true;
+    close?.();
+  });
+  return Promise.race([begun, gaveUp.promise]);
+}

@@ -1,0 +1,356 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { PermanentError, UnavailableError } from "../../src/core/errors.ts";
+import type { AnyEvents, IncomingMessage } from "../../src/core/message.ts";
+import { uuidv7, uuidv7At } from "../../src/core/uuid.ts";
+import { createInbox, type InboxOptions } from "../../src/inbox/inbox.ts";
+import { createOutbox } from "../../src/outbox/outbox.ts";
+import { transactionRunner, type PostgresTx } from "../../src/stores/postgres/postgres-client.ts";
+import { createReceiptDays, dropOldReceipts } from "../../src/stores/postgres/receipt-days.ts";
+import type { TestDatabase } from "../harness/index.ts";
+import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+import { openDriver, storeParts, type Driver, type DriverName, type StoreParts } from "../support/postgres-drivers.ts";
+import { createSubscription } from "../support/subscription.ts";
+
+const DAY_MS = 86_400_000;
+const RETENTION_MS = 14 * DAY_MS;
+
+const incoming = (more: Partial<IncomingMessage> & { id?: string } = {}) => ({ stream: "s", body: '{"n":1}', headers: {}, ...more, id: more.id ?? uuidv7(), type: more.type ?? "t" });
+const run = async (tx: PostgresTx, text: string) => await transactionRunner(tx).query(text);
+
+describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js", "PGlite"])("inbox on %s", (name) => {
+  let base: TestDatabase;
+  let driver: Driver;
+  let store: StoreParts;
+
+  beforeAll(async () => {
+    base = await testDatabase();
+    driver = openDriver(name, base.url, 20);
+    store = storeParts(driver, { schema: 'In"box', tablePrefix: "p_" });
+    await store.migrator.migrate();
+    await store.database.exec("create table effect (n serial, what text)");
+  });
+  beforeEach(() => store.database.exec("truncate effect"));
+  afterAll(async () => {
+    await driver.close();
+    await base.drop();
+  });
+
+  const open = (more: Partial<InboxOptions<AnyEvents, PostgresTx>> = {}) =>
+    createInbox<AnyEvents, PostgresTx>({ store, consumer: "payments", ...more });
+  const effect = (tx: PostgresTx, what: string) => run(tx, `insert into effect (what) values ('${what}')`);
+  const effects = async () => (await store.database.query("select what from effect order by n")).map(([what]) => what);
+  const receipts = (id: string) =>
+    store.database.query(
+      `select consumer, status, attempts, last_error, type, correlation_id, processed_at is not null
+       from ${store.names.receipt} where message_id = $1::text order by consumer`,
+      [id],
+    );
+
+  it("handles a message once for each consumer", async () => {
+    const message = incoming({ headers: { correlationId: "c" } });
+    const payments = open().on("t", (tx) => effect(tx, "payments"));
+    const search = open({ consumer: "search" }).on("t", (tx) => effect(tx, "search"));
+    expect(await payments.handle(message)).toBe("processed");
+    expect(await payments.handle(message)).toBe("duplicate");
+    expect(await search.handle(message)).toBe("processed");
+    expect(await effects()).toEqual(["payments", "search"]);
+    expect(await receipts(message.id)).toEqual([
+      ["payments", "processed", "1", null, "t", "c", "t"],
+      ["search", "processed", "1", null, "t", "c", "t"],
+    ]);
+  });
+
+  it("gives the handler the decoded message", async () => {
+    const seen: unknown[] = [];
+    const message = incoming({ body: Buffer.from('{"ü":"🎉"}'), key: "k", position: 7n });
+    await open().handle(message, async (_, handled, { signal }) => {
+      seen.push(handled, signal.aborted);
+    });
+    expect(seen).toEqual([{ ...message, payload: { ü: "🎉" } }, false]);
+  });
+
+  it("skips types without a handler, leaving no receipt; rejects them when told to", async () => {
+    const message = incoming({ type: "other" });
+    const bus = createSubscription();
+    await open().on("t", async () => undefined).start(bus);
+    expect(await bus.deliver(message)).toMatchObject({ status: "done" });
+    expect(await receipts(message.id)).toEqual([]);
+    const strict = createSubscription();
+    await open({ unknownTypes: "reject" }).on("t", async () => undefined).start(strict);
+    expect(await strict.deliver(message)).toMatchObject({ status: "rejected", error: { code: "permanent" } });
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "failed", "1"]);
+  });
+
+  it("rolls back a failed handler with its receipt, records the failure, and handles a later delivery", async () => {
+    const message = incoming();
+    const bus = createSubscription();
+    let healthy = false;
+    const outbox = createOutbox({ store });
+    const inbox = open().on("t", async (tx) => {
+      await effect(tx, "done");
+      await outbox.enqueue(tx, { stream: "next", type: `after-${message.id}`, payload: 1 });
+      if (!healthy) throw new Error(`boom ${"x".repeat(5000)} \0`);
+    });
+    await inbox.start(bus);
+    expect(await bus.deliver(message)).toMatchObject({ status: "failed" });
+    await expect(inbox.handle(message)).rejects.toThrow("boom");
+    expect(await effects()).toEqual([]);
+    const [row] = await receipts(message.id);
+    expect(row?.slice(0, 3)).toEqual(["payments", "failed", "2"]);
+    expect(row?.[3]?.length).toBeLessThanOrEqual(1000);
+    expect(row?.[3]).toContain("boom");
+    healthy = true;
+    expect(await bus.deliver(message)).toMatchObject({ status: "done" });
+    expect(await bus.deliver(message)).toMatchObject({ status: "done" });
+    expect(await effects()).toEqual(["done"]);
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "processed", "3"]);
+    expect(await store.database.query(`select count(*) from ${store.names.message} where type = 'after-${message.id}'`)).toEqual([["1"]]);
+  });
+
+  it("rejects what can never work and, with maxAttempts, what failed too often", async () => {
+    const bus = createSubscription();
+    await open({ maxAttempts: 2 })
+      .on("permanent", async () => Promise.reject(new PermanentError("never")))
+      .on("failing", async () => Promise.reject(new Error("again")))
+      .on("unavailable", async () => Promise.reject(new UnavailableError("out")))
+      .on("t", async () => undefined)
+      .start(bus);
+    expect(await bus.deliver(incoming({ type: "permanent" }))).toMatchObject({ status: "rejected", error: { code: "permanent" } });
+    expect(await bus.deliver(incoming({ body: "{broken" }))).toMatchObject({ status: "rejected", error: { code: "permanent" } });
+    const failing = incoming({ type: "failing" });
+    expect([(await bus.deliver(failing)).status, (await bus.deliver(failing)).status]).toEqual(["failed", "rejected"]);
+    const unavailable = incoming({ type: "unavailable" });
+    expect(await bus.deliver(unavailable)).toMatchObject({ status: "unavailable" });
+    expect(await receipts(unavailable.id)).toEqual([]);
+  });
+
+  it("does not take a missing table of the handler's own for a missing schema", async () => {
+    const bus = createSubscription();
+    await open().on("t", (tx) => run(tx, "select * from nowhere")).start(bus);
+    expect(await bus.deliver(incoming())).toMatchObject({ status: "failed", error: { code: "42P01" } });
+  });
+
+  it("hands correlation and causes down to what a handler enqueues", async () => {
+    const outbox = createOutbox({ store });
+    const message = incoming({ headers: { causationPath: [["orders", "order_placed"]], traceparent: "00-a-b-01" } });
+    await open()
+      .on("t", async (tx) => {
+        await outbox.enqueue(tx, [
+          { stream: "s", type: `child-${message.id}`, payload: 1 },
+          { stream: "s", type: `child-${message.id}`, payload: 2, headers: { correlationId: "own", x: 1 } },
+        ]);
+      })
+      .handle(message);
+    const rows = await store.database.query(`select correlation_id, headers from ${store.names.message} where type = 'child-${message.id}' order by position`);
+    expect(rows.map(([correlationId, headers]) => [correlationId, JSON.parse(headers!)])).toEqual([
+      [message.id, { causationPath: [["orders", "order_placed"], ["payments", "t"]], traceparent: "00-a-b-01" }],
+      ["own", { causationPath: [["orders", "order_placed"], ["payments", "t"]], traceparent: "00-a-b-01", x: 1 }],
+    ]);
+  });
+
+  it("makes days as they come, drops old ones, and refuses ids beyond them", async () => {
+    const inbox = open().on("t", (tx) => effect(tx, "x"));
+    const days = { database: store.database, names: store.names, retentionMs: RETENTION_MS };
+    await createReceiptDays(days);
+    expect(await createReceiptDays(days)).toEqual([]);
+    const old = incoming({ id: uuidv7At(Date.now() - 10 * DAY_MS) });
+    const ahead = incoming({ id: uuidv7At(Date.now() + 5 * DAY_MS) });
+    const foreign = incoming({ id: "foreign-1" });
+    for (const message of [old, ahead, foreign]) expect(await inbox.handle(message)).toBe("processed");
+    for (const message of [old, ahead, foreign]) expect(await inbox.handle(message)).toBe("duplicate");
+    const bus = createSubscription();
+    await inbox.start(bus);
+    for (const age of [20, 5000, -9, -20_000, -3_000_000]) {
+      const expired = incoming({ id: uuidv7At(Date.now() - age * DAY_MS) });
+      expect(await bus.deliver(expired)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
+    }
+    expect(await dropOldReceipts(days)).toEqual([]);
+    expect(await dropOldReceipts({ ...days, retentionMs: 5 * DAY_MS })).toEqual([new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10)]);
+    expect(await receipts(old.id)).toEqual([]);
+    await store.database.query(`update ${store.names.receipt} set received_at = now() - interval '30 days' where message_id = 'foreign-1'`);
+    await dropOldReceipts(days);
+    expect(await receipts("foreign-1")).toEqual([]);
+    expect(await receipts(ahead.id)).toHaveLength(1);
+  });
+
+  it("records failures of days that have no partition yet", async () => {
+    const message = incoming({ id: uuidv7At(Date.now() - 8 * DAY_MS), body: "{broken" });
+    await expect(open().on("t", async () => undefined).handle(message)).rejects.toMatchObject({ code: "permanent" });
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "failed", "1"]);
+  });
+
+  it("ends a handler that takes too long, and lands nothing of what it does later", async () => {
+    const bus = createSubscription();
+    const message = incoming();
+    const late = Promise.withResolvers<unknown>();
+    let aborted = false;
+    const inbox = open({ handlerTimeoutMs: 50 }).on("t", async (tx, _, { signal }) => {
+      if (name !== "PGlite") await run(tx, "savepoint here");
+      await effect(tx, "in time");
+      await sleep(150);
+      aborted = signal.aborted;
+      await effect(tx, "late").then(late.reject, late.resolve);
+    });
+    await inbox.start(bus);
+    expect(await bus.deliver(message)).toMatchObject({ status: "failed", error: { code: "handler_timeout" } });
+    // Whoever uses the connection next is not disturbed.
+    await Promise.all(Array.from({ length: 5 }, () => store.inTransaction(async (_, query) => [await query("select 1"), await sleep(name === "PGlite" ? 0 : 150)])));
+    expect(await late.promise).toBeInstanceOf(Error);
+    expect(aborted).toBe(true);
+    expect(await effects()).toEqual([]);
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "failed", "1"]);
+  });
+
+  it("refuses what a handler left running after it ended", async () => {
+    const left: Promise<unknown>[] = [];
+    await open().handle(incoming(), async (tx) => {
+      await effect(tx, "in time");
+      left.push(sleep(20).then(() => effect(tx, "left behind")));
+    });
+    await expect(left[0]).rejects.toThrow(/over|closed|transaction is needed/);
+    expect(await effects()).toEqual(["in time"]);
+  });
+
+  it("stores first, handles by a local relay", async () => {
+    const inbox = open({ mode: "stored", consumer: "stored" });
+    const seen: unknown[] = [];
+    let healthy = false;
+    inbox.on("t", async (tx, handled) => {
+      await effect(tx, "stored");
+      if (!healthy) throw new Error("not yet");
+      seen.push(handled);
+    });
+    const bus = createSubscription();
+    await inbox.start(bus);
+    const createdAt = new Date("2026-01-02T03:04:05.678Z");
+    const message = incoming({ body: Buffer.from('{"n": 1}'), key: "k", aggregateType: "order", aggregateId: "o", position: 2n ** 40n, createdAt, headers: { correlationId: "c", x: 1 } });
+    expect(await bus.deliver(message)).toMatchObject({ status: "done", handled: "stored" });
+    expect(await bus.deliver(message)).toMatchObject({ status: "done", handled: "duplicate" });
+    expect(await effects()).toEqual([]);
+    expect(await receipts(message.id)).toEqual([["stored", "received", "0", null, "t", "c", "f"]]);
+    const rows = await store.database.query(`select id, stream, type, key, aggregate_type, aggregate_id, correlation_id, payload, headers from ${store.names.message} where stream = 'inbox.stored'`);
+    expect(rows[0]?.slice(0, 8)).toEqual([message.id, "inbox.stored", "t", "k", "order", "o", "c", '{"n": 1}']);
+    const headers = { ...JSON.parse(rows[0]![8]!), correlationId: "c" };
+    const logged = { ...message, stream: "inbox.stored", position: 1n, key: "k", aggregateType: "order", aggregateId: "o", body: '{"n": 1}', headers, createdAt: new Date() };
+    const { signal } = new AbortController();
+    const publisher = inbox.storedPublisher();
+    expect(await publisher.publish([logged], signal)).toMatchObject([{ status: "failed" }]);
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["stored", "received", "1"]);
+    // The failed one is still in the log: a repeat from the broker must not add another.
+    expect(await bus.deliver(message)).toMatchObject({ handled: "duplicate" });
+    healthy = true;
+    expect(await publisher.publish([logged], signal)).toEqual([{ status: "published" }]);
+    expect(await publisher.publish([logged], signal)).toEqual([{ status: "published" }]);
+    expect(await effects()).toEqual(["stored"]);
+    expect(seen).toEqual([{ ...message, body: '{"n": 1}', payload: { n: 1 } }]);
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["stored", "processed", "2"]);
+    expect(await bus.deliver(message)).toMatchObject({ handled: "duplicate" });
+  });
+
+  it("rejects at once what it could not store", async () => {
+    const inbox = open({ mode: "stored", consumer: "stored" }).on("t", async () => undefined);
+    await expect(inbox.handle(incoming({ body: "{broken" }))).rejects.toMatchObject({ code: "permanent" });
+  });
+});
+
+describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"])("concurrent deliveries on %s", (name) => {
+  let base: TestDatabase;
+  let driver: Driver;
+  let store: StoreParts;
+
+  beforeAll(async () => {
+    base = await testDatabase();
+    driver = openDriver(name, base.url, 20);
+    store = storeParts(driver);
+    await store.migrator.migrate();
+    await store.database.exec("create table effect (what text)");
+  });
+  afterAll(async () => {
+    await driver.close();
+    await base.drop();
+  });
+  const count = (what: string) => store.database.query(`select count(*) from effect where what = '${what}'`);
+
+  it("lets one of two run while the other waits and sees it done", async () => {
+    for (const end of ["commits", "fails"] as const) {
+      const message = incoming();
+      const entered = Promise.withResolvers<void>();
+      const release = Promise.withResolvers<void>();
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "c" });
+      const first = inbox
+        .handle(message, async (tx) => {
+          await run(tx, `insert into effect values ('${message.id}')`);
+          entered.resolve();
+          await release.promise;
+          if (end === "fails") throw new Error("fails");
+        })
+        .catch(() => "failed");
+      await entered.promise;
+      let done = false;
+      const second = inbox.handle(message, (tx) => run(tx, `insert into effect values ('${message.id}')`)).finally(() => (done = true));
+      await sleep(100);
+      expect(done).toBe(false);
+      release.resolve();
+      expect(await first).toBe(end === "commits" ? "processed" : "failed");
+      expect(await second).toBe(end === "commits" ? "duplicate" : "processed");
+      expect(await count(message.id)).toEqual([["1"]]);
+    }
+  });
+
+  it("runs once under a crowd, also when the days are missing", async () => {
+    const ids = [uuidv7(), uuidv7At(Date.now() - 3 * DAY_MS), "foreign"];
+    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "crowd" }).on("t", (tx, { id }) => run(tx, `insert into effect values ('crowd-${id}')`));
+    for (const id of ids) {
+      const outcomes = await Promise.all(Array.from({ length: 15 }, () => inbox.handle(incoming({ id }))));
+      expect(outcomes.filter((outcome) => outcome === "processed")).toHaveLength(1);
+      expect(outcomes.filter((outcome) => outcome === "duplicate")).toHaveLength(14);
+      expect(await count(`crowd-${id}`)).toEqual([["1"]]);
+    }
+  });
+
+  it.each(["repeatable read", "serializable"])("retries what %s gives up", async (level) => {
+    const url = new URL(base.url);
+    url.searchParams.set("options", `-c default_transaction_isolation=${level.replace(" ", "\\ ")}`);
+    const strict = name === "node-postgres" ? openDriver(name, url.href, 10) : undefined;
+    const parts = strict === undefined ? store : storeParts(strict);
+    const inbox = createInbox<AnyEvents, PostgresTx>({ store: parts, consumer: level.replace(" ", "-") }).on("t", async (tx, { id }) => {
+      if (strict === undefined) return;
+      expect(await run(tx, "show transaction_isolation")).toEqual([[level]]);
+      await run(tx, `insert into effect values ('${level}-${id}')`);
+      await sleep(5);
+    });
+    const id = uuidv7();
+    const outcomes = await Promise.all(Array.from({ length: 4 }, () => inbox.handle(incoming({ id }))));
+    expect(outcomes.toSorted()).toEqual(["duplicate", "duplicate", "duplicate", "processed"]);
+    await strict?.close();
+  });
+
+  it("gives up waiting for a handler that hangs in a query", async () => {
+    const message = incoming();
+    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "hangs", handlerTimeoutMs: 100 }).on("t", (tx) => run(tx, "select pg_sleep(5)"));
+    const started = performance.now();
+    await expect(inbox.handle(message)).rejects.toMatchObject({ code: "handler_timeout" });
+    expect(performance.now() - started).toBeLessThan(4500);
+  });
+
+  it("calls it unavailable when the server ends the connection, and does not blame the message", async () => {
+    const bus = createSubscription();
+    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "cut" }).on("t", (tx) => run(tx, "select pg_terminate_backend(pg_backend_pid())"));
+    await inbox.start(bus);
+    expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
+    const away = openDriver(name, base.url.replace(/:\d+\//, ":1/"), 1);
+    const nowhere = createInbox<AnyEvents, PostgresTx>({ store: storeParts(away), consumer: "away" }).on("t", async () => undefined);
+    await nowhere.start(bus);
+    expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
+    await away.close();
+  });
+
+  it("does not blame the database for what a handler could not reach", async () => {
+    const bus = createSubscription();
+    await createInbox<AnyEvents, PostgresTx>({ store, consumer: "http" })
+      .on("t", async () => Promise.reject(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" })))
+      .start(bus);
+    expect(await bus.deliver(incoming())).toMatchObject({ status: "failed" });
+  });
+});
