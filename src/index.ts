@@ -1,5 +1,5 @@
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
-export { createInbox, type Inbox, type InboxOptions, type SqlTransaction } from "./inbox/inbox.ts";
+export { createInbox, type Inbox, type InboxOptions } from "./inbox/inbox.ts";
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
 export type { Handled } from "./inbox/process-message.ts";
 export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";
@@ -16,5 +16,6 @@ export type {
   NewMessage,
   NewMessageOf,
 } from "./core/message.ts";
+export type { SqlTransaction } from "./core/sql-transaction.ts";
 export type * from "./core/contracts.ts";
 export { PermanentError, TxboxError, UnavailableError, type ErrorCode, type ErrorDetails } from "./core/errors.ts";

@@ -4,17 +4,13 @@ import { TxboxError } from "../core/errors.ts";
 import type { Events } from "../core/event-map.ts";
 import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName } from "../core/options.ts";
+import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
 import { MessageProcessor, typeOf, type Attempt, type Handled } from "./process-message.ts";
 import { fromStored } from "./stored-message.ts";
 
-/** Enough to run statements with node-postgres and PGlite; name your driver's own type for more. */
-export interface SqlTransaction {
-  query(text: string, params?: unknown[]): Promise<{ rows: Record<string, unknown>[] }>;
-}
-
 export interface InboxOptions<Map extends EventMap, Tx> {
-  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<NoInfer<Tx>> };
+  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never> };
   /** Names the receipts: each consumer handles each message once. */
   consumer: string;
   /** Types messages and handlers without naming the transaction type; see `defineEvents`. */

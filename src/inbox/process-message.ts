@@ -16,7 +16,7 @@ export type Handled = "processed" | "stored" | "duplicate" | "skipped";
 export type Attempt = { readonly status: "done"; readonly handled: Handled } | Exclude<HandleResult, { status: "done" }>;
 
 export interface ProcessingOptions<Tx> {
-  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<Tx> };
+  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never> };
   consumer: string;
   handlerTimeoutMs: number;
   maxAttempts: number | undefined;
@@ -65,7 +65,7 @@ export class MessageProcessor<Tx> {
       const prepared = toStored(consumer, receipt.messageId, receipt.type, message);
       const stored = await store.ledger.transaction(async (tx) => {
         if (!(await store.ledger.receive(tx, receipt, "received"))) return false;
-        await store.writer.enqueue(tx, [prepared]);
+        await store.writer.enqueue(tx as never, [prepared]);
         return true;
       });
       if (!stored) return "duplicate";

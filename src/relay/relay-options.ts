@@ -10,7 +10,7 @@ import type { RelayEvent } from "./relay-events.ts";
 export type OnDead = "continue" | "block";
 
 export interface RelayOptions {
-  store: Store<never>;
+  store: Store;
   /** Names the relay's progress. Processes with the same name share its work; each name gets every message. */
   name: string;
   publisher: Publisher;
@@ -43,7 +43,7 @@ export interface RelayOptions {
 }
 
 export interface RelaySettings {
-  store: Store<never>;
+  store: Store;
   name: string;
   owner: string;
   publisher: Publisher;

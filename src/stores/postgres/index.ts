@@ -9,6 +9,7 @@ export type {
   PostgresJs,
   PostgresJsTx,
   PostgresTx,
+  TransactionOf,
 } from "./postgres-client.ts";
 export type { GrantRoles } from "./postgres-grants.ts";
 export type { RebaseReport } from "./postgres-rebase.ts";

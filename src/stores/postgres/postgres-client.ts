@@ -69,6 +69,18 @@ export type PostgresClient = PgPool | PostgresJs | Pglite;
 /** The transaction that the user opened, on the same driver. */
 export type PostgresTx = PgClient | PostgresJsTx | PgliteTx;
 
+/** The driver's own type of a transaction, so that handlers see what they know. */
+export type TransactionOf<Client> = unknown extends InferTransaction<Client> ? PostgresTx : InferTransaction<Client>;
+
+// Overloads are matched from the last one: `connect` of a pg.Pool and `begin` of postgres.js have two each.
+type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx>; (callback: never): unknown } }
+  ? Tx
+  : Client extends { begin: (options: never, run: (tx: infer Tx) => never) => unknown }
+    ? Tx
+    : Client extends { transaction: (run: (tx: infer Tx) => never) => unknown }
+      ? Tx
+      : unknown;
+
 /** The user's client behind one face: statements that commit by themselves, and transactions. */
 export interface Database extends ScriptRunner {
   /** Commits when `run` resolves. What comes later through its `tx` is refused. */

@@ -1,8 +1,9 @@
 import { systemClock } from "../../core/clock.ts";
-import type { Clock, Store } from "../../core/contracts.ts";
+import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { createAdmin } from "./postgres-admin.ts";
-import type { PostgresClient, PostgresTx } from "./postgres-client.ts";
+import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
 import { databaseOf } from "./postgres-client.ts";
 import { sturdy } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
@@ -16,9 +17,9 @@ import { rebase } from "./postgres-rebase.ts";
 import { PostgresSession } from "./postgres-session.ts";
 import { createWriter } from "./postgres-writer.ts";
 
-export interface PostgresStoreOptions {
+export interface PostgresStoreOptions<Client extends PostgresClient = PostgresClient> {
   /** Your own pg.Pool, postgres.js or PGlite instance. */
-  client: PostgresClient;
+  client: Client;
   /** Default "txbox". */
   schema?: string;
   /** Put before every table name. Default "". */
@@ -34,7 +35,9 @@ export interface PostgresStoreOptions {
   clock?: Clock;
 }
 
-export interface PostgresStore extends Store<PostgresTx> {
+/** Handlers get the driver's own transaction, `Tx`; enqueueing takes a transaction of any driver or bridge. */
+export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "writer"> {
+  readonly writer: Writer<PostgresTx>;
   /** GRANT statements for roles that may only write, only relay, or maintain. */
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
@@ -54,7 +57,9 @@ const KNOWN = [
 ];
 
 /** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
-export function createPostgresStore(options: PostgresStoreOptions): PostgresStore {
+export function createPostgresStore<Client extends PostgresClient>(
+  options: PostgresStoreOptions<Client>,
+): PostgresStore<TransactionOf<Client>> {
   const of = "createPostgresStore";
   rejectUnknownOptions(of, options, KNOWN);
   const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs } = options;
@@ -77,7 +82,7 @@ export function createPostgresStore(options: PostgresStoreOptions): PostgresStor
         return session;
       },
     },
-    ledger: createLedger({ database, names, receiptRetentionMs }),
+    ledger: createLedger({ database, names, receiptRetentionMs }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
     migrator: createMigrator({ database, names }),
     maintenance: createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
     admin: createAdmin({ sql, names }),
