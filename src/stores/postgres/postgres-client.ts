@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { TxboxError } from "../../core/errors.ts";
+import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { guardTransaction } from "./transaction-guard.ts";
 
@@ -70,7 +71,7 @@ export type PostgresClient = PgPool | PostgresJs | Pglite;
 export type PostgresTx = PgClient | PostgresJsTx | PgliteTx;
 
 /** The driver's own type of a transaction, so that handlers see what they know. */
-export type TransactionOf<Client> = unknown extends InferTransaction<Client> ? PostgresTx : InferTransaction<Client>;
+export type TransactionOf<Client> = unknown extends InferTransaction<Client> ? SqlTransaction : InferTransaction<Client>;
 
 // Overloads are matched from the last one: `connect` of a pg.Pool and `begin` of postgres.js have two each.
 type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx>; (callback: never): unknown } }
