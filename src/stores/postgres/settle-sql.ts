@@ -44,7 +44,7 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
 
   const parts = [
     `c as (update ${names.cursor} set ${sets.join(", ")}
-     where id = ${add(cursor.id)}::bigint and epoch = ${add(cursor.epoch)}::bigint and seq = ${add(String(cursor.seq))}::bigint
+     where relay = ${relay} and id = ${add(cursor.id)}::bigint and epoch = ${add(cursor.epoch)}::bigint and seq = ${add(String(cursor.seq))}::bigint
      returning id, set_config('synchronous_commit', 'off', true) as commit_mode)`,
   ];
   if (batch.messages > 0 && batch.done !== undefined) {
