@@ -1,0 +1,84 @@
+import { randomUUID } from "node:crypto";
+import pg from "pg";
+import type { ClientBase } from "pg";
+import { countRows, createBusinessTable, insertOrder } from "../lib/business.ts";
+import type { Contestant } from "../lib/contestant.ts";
+import { order } from "../lib/payload.ts";
+import { withClient } from "../lib/with-client.ts";
+
+const CREATE = `
+create table outbox (
+  id uuid primary key,
+  stream text not null,
+  type text not null,
+  key text,
+  aggregate_type text,
+  aggregate_id text,
+  payload json not null,
+  headers json not null,
+  status text not null default 'pending',
+  attempts integer not null default 0,
+  created_at timestamptz not null default now()
+);
+create index on outbox (status, created_at);
+create index on outbox (aggregate_type, aggregate_id);
+create table receipt (
+  consumer text not null,
+  message_id text not null,
+  type text not null,
+  received_at timestamptz not null default now(),
+  primary key (consumer, message_id)
+);`;
+
+const COLUMNS = ["id", "stream", "type", "key", "aggregate_type", "aggregate_id", "payload", "headers"];
+const HEADERS = JSON.stringify({ correlationId: "c-1", schemaVersion: 1 });
+
+/** What a careful team writes by itself: an outbox table, a receipt table, plain INSERTs. */
+export function createHandWritten(url: string, { connections = 8 } = {}): Contestant {
+  const pool = new pg.Pool({ connectionString: url, max: connections });
+  return {
+    async setup() {
+      await withClient(url, (client) => client.query(CREATE));
+      await createBusinessTable(url);
+    },
+    async enqueue(client: ClientBase, seqs) {
+      const values = seqs.flatMap((seq) => {
+        const { orderId } = order(seq);
+        const payload = JSON.stringify(order(seq));
+        return [randomUUID(), "orders", "order_created", orderId, "order", orderId, payload, HEADERS];
+      });
+      await client.query(insertStatement(seqs.length), values);
+    },
+    stored: () => countRows(url, "outbox"),
+    async receive(seq) {
+      const client = await pool.connect();
+      try {
+        await client.query("begin");
+        const { rowCount } = await client.query(
+          `insert into receipt (consumer, message_id, type) values ($1, $2, $3)
+           on conflict do nothing returning 1`,
+          ["payments", randomUUID(), "order_created"],
+        );
+        if (rowCount === 1) await insertOrder(client, seq);
+        await client.query("commit");
+      } finally {
+        client.release();
+      }
+    },
+    close: () => pool.end(),
+  };
+}
+
+const statements = new Map<number, string>();
+
+function insertStatement(rows: number): string {
+  const known = statements.get(rows);
+  if (known !== undefined) return known;
+  const tuples = Array.from({ length: rows }, (_, row) => {
+    const places = COLUMNS.map((_column, column) => `$${row * COLUMNS.length + column + 1}`);
+    return `(${places.join(", ")})`;
+  });
+  const sql = `insert into outbox (${COLUMNS.join(", ")}) values ${tuples.join(", ")}`;
+  statements.set(rows, sql);
+  return sql;
+}

@@ -1,0 +1,120 @@
+import { randomUUID } from "node:crypto";
+import pg from "pg";
+import { createInbox, createOutbox } from "../../src/index.ts";
+import { createRelay } from "../../src/relay/relay.ts";
+import { uuidv7 } from "../../src/core/uuid.ts";
+import type { Message, Publisher, PublishResult } from "../../src/index.ts";
+import { createPostgresStore } from "../../src/stores/postgres/index.ts";
+import { countRows, createBusinessTable, insertOrder } from "../lib/business.ts";
+import type { Contestant, DrainOptions, DrainResult, Hearing } from "../lib/contestant.ts";
+import { createHearing } from "../lib/hearing.ts";
+import { order } from "../lib/payload.ts";
+import type { Order } from "../lib/payload.ts";
+import { multiplyLog } from "./txbox-log.ts";
+
+type Events = { order_created: Order };
+
+const PUBLISHED: PublishResult = { status: "published" };
+/** Messages written through the API; the rest are copies of them. */
+const SEED = 1000;
+
+/** txbox as a user has it: a pool, a store, defaults. */
+export function createTxbox(url: string): Contestant {
+  const pool = new pg.Pool({ connectionString: url, max: 10 });
+  const store = createPostgresStore({ client: pool });
+  const outbox = createOutbox<Events, pg.ClientBase>({ store });
+  const inbox = createInbox<Events, pg.ClientBase>({ store, consumer: "payments" });
+
+  const enqueue = async (client: pg.ClientBase, seqs: readonly number[]): Promise<void> => {
+    const messages = seqs.map((seq) => {
+      const payload = order(seq);
+      const { orderId } = payload;
+      const headers = { correlationId: "c-1", schemaVersion: 1 };
+      return {
+        stream: "orders",
+        type: "order_created" as const,
+        aggregateType: "order",
+        aggregateId: orderId,
+        key: orderId,
+        payload,
+        headers,
+      };
+    });
+    const [only] = messages;
+    await (messages.length === 1 && only !== undefined
+      ? outbox.enqueue(client, only)
+      : outbox.enqueue(client, messages));
+  };
+
+  return {
+    async setup() {
+      await store.migrator.migrate();
+      await createBusinessTable(url);
+    },
+    async fill(messages) {
+      const client = await pool.connect();
+      await client.query("begin");
+      await enqueue(
+        client,
+        Array.from({ length: Math.min(SEED, messages) }, (_, seq) => seq),
+      );
+      await client.query("commit");
+      client.release();
+      await multiplyLog(url, messages);
+    },
+    async drain({ messages, batch = 1000 }: DrainOptions): Promise<DrainResult> {
+      const sink = createSink();
+      const name = `bench-${randomUUID()}`;
+      const relay = createRelay({ store, name, publisher: sink, batchSize: batch, maintenance: false });
+      const started = performance.now();
+      await relay.drainOnce({ deadlineMs: 120_000 });
+      const ms = performance.now() - started;
+      await store.admin.drop(name);
+      return { handled: sink.handled, left: messages - sink.handled, ms, steady: sink.steady() };
+    },
+    enqueue,
+    stored: () => countRows(url, "txbox.message"),
+    async listen(): Promise<Hearing> {
+      const hearing = createHearing();
+      const publisher: Publisher = {
+        keepsKeyOrder: true,
+        publish(batch) {
+          for (const message of batch) hearing.heard((JSON.parse(String(message.body)) as Order).seq);
+          return Promise.resolve(batch.map(() => PUBLISHED));
+        },
+      };
+      const relay = createRelay({ store, name: "latency", publisher, maintenance: false });
+      await relay.start();
+      return { arrivals: hearing.arrivals, stop: () => relay.stop() };
+    },
+    async receive(seq) {
+      const message = { id: uuidv7(), type: "order_created", body: "{}", headers: {} };
+      await inbox.handle(message, (tx) => insertOrder(tx, seq));
+    },
+    close: () => pool.end(),
+  };
+}
+
+/** A publisher that does nothing but count, and note when it was first and last called. */
+function createSink(): Publisher & { readonly handled: number; steady(): number } {
+  let handled = 0;
+  let firstBatch = 0;
+  let first = 0;
+  let last = 0;
+  return {
+    keepsKeyOrder: true,
+    publish(messages: readonly Message[]) {
+      last = performance.now();
+      if (handled === 0) {
+        first = last;
+        firstBatch = messages.length;
+      }
+      handled += messages.length;
+      return Promise.resolve(messages.map(() => PUBLISHED));
+    },
+    get handled() {
+      return handled;
+    },
+    steady: () => ((handled - firstBatch) * 1000) / (last - first),
+  };
+}

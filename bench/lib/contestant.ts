@@ -1,0 +1,44 @@
+import type { ClientBase } from "pg";
+
+export interface DrainOptions {
+  /** How many messages are there to be drained. */
+  messages: number;
+  /** Messages per page, for those that have pages. */
+  batch?: number;
+}
+
+export interface DrainResult {
+  /** Messages that reached the handler or publisher; more than there were when some came twice. */
+  handled: number;
+  /** Messages that the contestant still counts as open afterwards. */
+  left: number;
+  /** From the start of the worker until everything was settled. */
+  ms: number;
+  /** Messages per second between the first and the last page, start and end left out; where there are pages. */
+  steady?: number;
+}
+
+/** When each message came, as `[seq, monotonic time in ns]`. */
+export type Times = [seq: number, ns: string][];
+
+/** A running consumer that notes when each message first reached its handler. */
+export interface Hearing {
+  arrivals: () => Times;
+  stop: () => Promise<void>;
+}
+
+/** What the benchmark may ask of those it compares. Each one lives in processes and a database of its own. */
+export interface Contestant {
+  setup: () => Promise<void>;
+  /** Puts messages of 250 bytes there as fast as it goes. */
+  fill?: (messages: number) => Promise<void>;
+  drain?: (options: DrainOptions) => Promise<DrainResult>;
+  listen?: () => Promise<Hearing>;
+  /** Writes messages in the client's open transaction. */
+  enqueue?: (client: ClientBase, seqs: readonly number[]) => Promise<void>;
+  /** Writes a receipt and an order in one transaction. */
+  receive?: (seq: number) => Promise<void>;
+  /** How many messages it has stored in all, for checking. */
+  stored?: () => Promise<number>;
+  close?: () => Promise<void>;
+}

@@ -1,0 +1,56 @@
+import { createDatabase, startPostgres } from "../../test/harness/index.ts";
+import type { PostgresServer } from "../../test/harness/index.ts";
+import type { ContestantName } from "../contestants/index.ts";
+import { startPlayer } from "./player.ts";
+import type { Player } from "./player.ts";
+import type { Report } from "./report.ts";
+import { withClient } from "./with-client.ts";
+
+/** The same for everyone in the run: durable, with room enough that checkpoints do not fall into a round. */
+const SETTINGS = { shared_buffers: "512MB", max_wal_size: "8GB", checkpoint_timeout: "30min", track_io_timing: "off" };
+
+/** What a section works with. */
+export interface Context {
+  readonly quick: boolean;
+  readonly report: Report;
+  readonly server: PostgresServer;
+  /** Prints progress. */
+  say(text: string): void;
+  /** The URL of a new, empty database. */
+  database(): Promise<string>;
+  /** Starts a contestant in a process of its own; it ends with the section. */
+  player(name: ContestantName, url: string): Player;
+  /** Ends the players started since the last call, and waits until the server has written what they left. */
+  clear(): Promise<void>;
+}
+
+export async function createContext(report: Report, quick: boolean): Promise<Context & AsyncDisposable> {
+  const server = await startPostgres({ fsync: true, owned: true, settings: SETTINGS });
+  const started = performance.now();
+  let players: Player[] = [];
+  const clear = async (): Promise<void> => {
+    await Promise.all(players.map((player) => player.stop()));
+    players = [];
+    await withClient(server.url, (client) => client.query("checkpoint"));
+  };
+  return {
+    quick,
+    report,
+    server,
+    say(text) {
+      const seconds = ((performance.now() - started) / 1000).toFixed(1);
+      console.log(`${seconds.padStart(6)} s  ${text}`);
+    },
+    database: async () => (await createDatabase(server.url)).url,
+    player(name, url) {
+      const player = startPlayer(name, url);
+      players.push(player);
+      return player;
+    },
+    clear,
+    async [Symbol.asyncDispose]() {
+      await Promise.all(players.map((player) => player.stop()));
+      await server.stop();
+    },
+  };
+}

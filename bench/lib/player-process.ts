@@ -1,0 +1,81 @@
+import type { ContestantName } from "../contestants/index.ts";
+import { createContestant } from "../contestants/index.ts";
+import type { Contestant, DrainOptions, DrainResult, Hearing, Times } from "./contestant.ts";
+import { enqueueLoop, receiveLoop, steadyWriter } from "./loops.ts";
+import type { LoopOptions, LoopResult, WriteOptions } from "./loops.ts";
+
+export interface Usage {
+  /** CPU time of this process so far, user and system. */
+  cpuMs: number;
+  rssBytes: number;
+  /** The highest it ever was. */
+  maxRssBytes: number;
+}
+
+/** What the benchmark can have done in a contestant's process. */
+export interface Operations {
+  setup(): Promise<void>;
+  fill(messages: number): Promise<void>;
+  drain(options: DrainOptions): Promise<DrainResult>;
+  stored(): Promise<number>;
+  listen(): Promise<void>;
+  /** What has arrived since `listen`. */
+  arrivals(): Promise<Times>;
+  hush(): Promise<void>;
+  write(options: WriteOptions): Promise<Times>;
+  enqueueLoop(options: LoopOptions): Promise<LoopResult>;
+  receiveLoop(options: LoopOptions): Promise<LoopResult>;
+  usage(): Promise<Usage>;
+}
+
+function createOperations(url: string, contestant: Contestant): Operations {
+  let hearing: Hearing | undefined;
+  return {
+    setup: () => contestant.setup(),
+    fill: (messages) => able(contestant.fill)(messages),
+    drain: (options) => able(contestant.drain)(options),
+    stored: () => able(contestant.stored)(),
+    async listen() {
+      hearing = await able(contestant.listen)();
+    },
+    arrivals: () => Promise.resolve(hearing?.arrivals() ?? []),
+    async hush() {
+      await hearing?.stop();
+    },
+    write: (options) => steadyWriter(url, contestant, options),
+    enqueueLoop: (options) => enqueueLoop(url, contestant, options),
+    receiveLoop: (options) => receiveLoop(contestant, options),
+    usage() {
+      const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
+      const rssBytes = process.memoryUsage.rss();
+      return Promise.resolve({ cpuMs: (userCPUTime + systemCPUTime) / 1000, rssBytes, maxRssBytes: maxRSS * 1024 });
+    },
+  };
+}
+
+function able<T>(method: T | undefined): T {
+  if (method === undefined) throw new Error("this contestant cannot do that");
+  return method;
+}
+
+interface Request {
+  id: number;
+  method: keyof Operations;
+  args: unknown[];
+}
+
+const [name, url] = process.argv.slice(2) as [ContestantName, string];
+const contestant = await createContestant(name, url);
+const operations = createOperations(url, contestant);
+
+async function answer({ id, method, args }: Request): Promise<void> {
+  try {
+    const run = operations[method] as (...args: unknown[]) => Promise<unknown>;
+    process.send?.({ id, value: await run(...args) });
+  } catch (error) {
+    process.send?.({ id, error: error instanceof Error ? (error.stack ?? error.message) : String(error) });
+  }
+}
+
+process.on("message", (request: Request) => void answer(request));
+process.once("disconnect", () => void (contestant.close?.() ?? Promise.resolve()).finally(() => process.exit(0)));

@@ -1,0 +1,52 @@
+import type { Context } from "../lib/context.ts";
+import { countRows } from "../lib/business.ts";
+import type { Player } from "../lib/player.ts";
+import { interleave, mustEqual } from "../lib/rounds.ts";
+
+export const summary = "transactions that write an order and enqueue, against a hand-written INSERT";
+
+const CONNECTIONS = 8;
+
+export async function run(context: Context): Promise<void> {
+  const { quick, report } = context;
+  const txbox = await contender(context, "txbox");
+  const hand = await contender(context, "hand-written");
+  const ms = quick ? 700 : 3000;
+
+  context.say("enqueue: warming up");
+  for (const side of [txbox, hand]) for (const batch of [1, 100]) await side.loop(batch, 200);
+  context.say("enqueue: measuring");
+  const results = await interleave(quick ? 4 : 5, {
+    txbox: () => txbox.loop(1, ms),
+    hand: () => hand.loop(1, ms),
+    txbox_100: () => txbox.loop(100, ms),
+    hand_100: () => hand.loop(100, ms),
+  });
+  await Promise.all([txbox.check(), hand.check()]);
+  const notes = { txbox: 1, hand: 1, txbox_100: 100, hand_100: 100 };
+  for (const [name, batch] of Object.entries(notes)) {
+    const rounds = results[name as keyof typeof results];
+    report.rate(`enqueue_${name}`, rounds, "tx/s", `${CONNECTIONS} connections, ${batch} messages each`);
+  }
+  report.ratio("enqueue_vs_hand", "enqueue_txbox", "enqueue_hand", "≥ 0.9");
+  report.ratio("enqueue_100_vs_hand_100", "enqueue_txbox_100", "enqueue_hand_100");
+}
+
+async function contender(context: Context, name: "txbox" | "hand-written") {
+  const player: Player = context.player(name, await context.database());
+  await player.setup();
+  let transactions = 0;
+  let messages = 0;
+  return {
+    async loop(batch: number, ms: number): Promise<number> {
+      const result = await player.enqueueLoop({ connections: CONNECTIONS, ms, batch });
+      transactions += result.transactions;
+      messages += result.transactions * batch;
+      return (result.transactions * 1000) / result.ms;
+    },
+    async check(): Promise<void> {
+      mustEqual(`enqueue by ${name}, orders`, await countRows(player.url, "orders"), transactions);
+      mustEqual(`enqueue by ${name}, messages`, await player.stored(), messages);
+    },
+  };
+}

@@ -1,0 +1,28 @@
+import type { Context } from "../lib/context.ts";
+import * as backlog from "./backlog.ts";
+import * as drain from "./drain.ts";
+import * as enqueue from "./enqueue.ts";
+import * as inbox from "./inbox.ts";
+import * as latency from "./latency.ts";
+import * as peers from "./peers.ts";
+
+interface Section {
+  /** One line for --help. */
+  summary: string;
+  /** Runs when no section is named. */
+  byDefault: boolean;
+  run(context: Context): Promise<void>;
+}
+
+export type SectionName = "drain" | "enqueue" | "latency" | "inbox" | "backlog" | "peers";
+
+/** In the order of the run. A new section is a file beside this one and a line here. */
+export const SECTIONS: Record<SectionName, Section> = {
+  drain: { ...drain, byDefault: true },
+  enqueue: { ...enqueue, byDefault: true },
+  latency: { ...latency, byDefault: true },
+  inbox: { ...inbox, byDefault: true },
+  backlog: { ...backlog, byDefault: true },
+  // Part of drain already.
+  peers: { ...peers, byDefault: false },
+};

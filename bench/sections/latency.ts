@@ -1,0 +1,85 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { ContestantName } from "../contestants/index.ts";
+import { createBusinessTable } from "../lib/business.ts";
+import type { Context } from "../lib/context.ts";
+import type { Times } from "../lib/contestant.ts";
+import type { Player } from "../lib/player.ts";
+import { mustEqual } from "../lib/rounds.ts";
+import { backendCpuMs } from "../lib/server-cpu.ts";
+import { quantile } from "../lib/stats.ts";
+
+export const summary = "commit to handler at 1,000 messages a second, and what an idle relay costs";
+
+const PER_SECOND = 1000;
+const CONNECTIONS = 8;
+/** The start of a run, not counted: connections, first compilation. */
+const SETTLING_MS = 500;
+
+const LISTENERS: [key: string, name: ContestantName, how: string][] = [
+  ["txbox", "txbox", "polling alone"],
+  ["graphile", "graphile-worker", "LISTEN/NOTIFY"],
+  ["pg_boss", "pg-boss", "LISTEN/NOTIFY"],
+];
+
+export async function run(context: Context): Promise<void> {
+  for (const [key, name, how] of LISTENERS) {
+    const url = await context.database();
+    const [consumer, producer] = [context.player(name, url), context.player(name, url)];
+    await producer.setup();
+    await createBusinessTable(url);
+    await consumer.listen();
+    context.say(`latency: ${name}, ${PER_SECOND} messages a second`);
+    const waits = await measure(consumer, producer, context.quick ? 2 : 10);
+    context.report.figure(`latency_${key}_p50`, quantile(waits, 0.5), "ms", how);
+    context.report.figure(`latency_${key}_p99`, quantile(waits, 0.99), "ms", how);
+    context.report.figure(`latency_${key}_max`, quantile(waits, 1), "ms", how);
+    await producer.stop();
+    if (key === "txbox") await idle(context, consumer);
+    await consumer.hush();
+    await consumer.stop();
+  }
+}
+
+/** Writer and consumer are two processes: nothing but the database tells the consumer of a message. */
+async function measure(consumer: Player, producer: Player, seconds: number): Promise<number[]> {
+  const committed = await producer.write({ perSecond: PER_SECOND, seconds, connections: CONNECTIONS });
+  const arrivals = await allArrived(consumer, committed.length);
+  const start = Math.min(...committed.map(([, time]) => Number(time)));
+  const waits = committed
+    .filter(([, time]) => Number(time) - start > SETTLING_MS * 1e6)
+    // A consumer may see the commit before its writer is told of it.
+    .map(([seq, time]) => Math.max(0, Number((arrivals.get(seq) ?? 0n) - BigInt(time)) / 1e6));
+  return waits;
+}
+
+async function allArrived(consumer: Player, count: number): Promise<Map<number, bigint>> {
+  let times: Times = [];
+  for (let tries = 0; tries < 100 && times.length < count; tries += 1) {
+    await sleep(50);
+    times = await consumer.arrivals();
+  }
+  mustEqual(`latency of ${consumer.name}, messages that arrived`, times.length, count);
+  return new Map(times.map(([seq, time]) => [seq, BigInt(time)]));
+}
+
+/** CPU of the relay's process and of its connections while there is nothing to do, in percent of one core. */
+async function idle(context: Context, relay: Player): Promise<void> {
+  const ms = context.quick ? 3000 : 10_000;
+  context.say(`latency: idle relay for ${ms / 1000} s`);
+  await sleep(500);
+  const read = async () => ({
+    at: performance.now(),
+    client: (await relay.usage()).cpuMs,
+    server: await backendCpuMs(context.server.url, relay.url),
+  });
+  const before = await read();
+  await sleep(ms);
+  const after = await read();
+  const percent = (cpuMs: number): number => (cpuMs * 100) / (after.at - before.at);
+  const client = percent(after.client - before.client);
+  context.report.figure("idle_relay_client", client, "% of a core");
+  if (before.server === undefined || after.server === undefined) return;
+  const server = percent(after.server - before.server);
+  context.report.figure("idle_relay_server", server, "% of a core");
+  context.report.figure("idle_relay", client + server, "% of a core", "goal ≤ 2");
+}
