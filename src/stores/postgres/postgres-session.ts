@@ -123,7 +123,9 @@ export class PostgresSession implements QueueSession {
       batch.recordParked(claim.messages.slice(0, outcomes.length), claim.entries, outcomes, this.#keys, now);
     } else {
       batch.recordNew(claim.messages.slice(0, outcomes.length), outcomes, this.#keys, now);
-      batch.done = complete ? claim.upto : (claim.messages[outcomes.length - 1]?.positionText ?? claim.cursor.done);
+      // Without outcomes the cursor stays where an earlier claim of this batch may have put it.
+      if (complete) batch.done = claim.upto;
+      else if (outcomes.length > 0) batch.done = claim.messages[outcomes.length - 1]!.positionText;
       batch.finish = complete && claim.last;
     }
     // The rest of an incomplete claim is not handed out again by this session: it goes to whoever comes after.
