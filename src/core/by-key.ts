@@ -26,14 +26,15 @@ export async function publishByKey<M extends Keyed>(
 ): Promise<PublishResult[]> {
   const results = messages.map(() => NOT_TRIED);
   const chains = chainsOf(messages);
-  let next = 0;
+  const waiting = chains.values();
   let out = false;
 
   async function work(): Promise<void> {
-    while (next < chains.length) {
-      for (const index of chains[next++]!) {
+    // Shared by all workers: each takes the next chain that nobody has taken.
+    for (const chain of waiting) {
+      for (const [index, message] of chain) {
         if (out || signal.aborted) return;
-        const result = await each(messages[index]!);
+        const result = await each(message);
         results[index] = result;
         if (result.status === "unavailable") out = true;
         if (result.status !== "published") break;
@@ -45,23 +46,26 @@ export async function publishByKey<M extends Keyed>(
   return results;
 }
 
-/** Indexes of the messages by key, in order of first appearance. */
-function chainsOf(messages: readonly Keyed[]): number[][] {
-  const chains: number[][] = [];
-  const byKey = new Map<string, number[]>();
-  for (const [index, { stream = "", key }] of messages.entries()) {
+type Chain<M> = [index: number, message: M][];
+
+/** The messages by key, in order of first appearance. */
+function chainsOf<M extends Keyed>(messages: readonly M[]): Chain<M>[] {
+  const chains: Chain<M>[] = [];
+  const byKey = new Map<string, Chain<M>>();
+  for (const [index, message] of messages.entries()) {
+    const { stream = "", key } = message;
     if (key == null) {
-      chains.push([index]);
+      chains.push([[index, message]]);
       continue;
     }
     const name = `${stream}\0${key}`;
     const chain = byKey.get(name);
     if (chain === undefined) {
-      const first = [index];
+      const first: Chain<M> = [[index, message]];
       byKey.set(name, first);
       chains.push(first);
     } else {
-      chain.push(index);
+      chain.push([index, message]);
     }
   }
   return chains;

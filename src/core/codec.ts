@@ -3,7 +3,8 @@ import { whyNotJson } from "./json-check.ts";
 
 const BYTES = "application/octet-stream";
 const JSON_TYPE = /^(?:application\/json|text\/json|[^;]*\+json)\s*(?:;|$)/i;
-const TEXT_TYPE = /^(?:text\/|application\/(?:xml|yaml|javascript|x-www-form-urlencoded)\s*(?:;|$)|[^;]*\+(?:xml|yaml)\s*(?:;|$))/i;
+const TEXT_TYPE =
+  /^(?:text\/|application\/(?:xml|yaml|javascript|x-www-form-urlencoded)\s*(?:;|$)|[^;]*\+(?:xml|yaml)\s*(?:;|$))/i;
 
 export interface EncodedPayload {
   /** JSON text, or bytes. */
@@ -18,7 +19,10 @@ export function encodePayload(payload: unknown, contentType: string | undefined)
   if (payload instanceof Uint8Array) return bytesOf(payload, contentType ?? BYTES);
   if (contentType !== undefined && !JSON_TYPE.test(contentType)) {
     if (typeof payload === "string") return bytesOf(Buffer.from(payload, "utf8"), contentType);
-    throw unserialisable(`payload is ${kindOf(payload)}, but its contentType is ${contentType}`, "Give a string or a Uint8Array, or leave contentType out");
+    throw unserialisable(
+      `payload is ${kindOf(payload)}, but its contentType is ${contentType}`,
+      "Give a string or a Uint8Array, or leave contentType out",
+    );
   }
   const body = toJson(payload, "payload");
   return { body, bytes: Buffer.byteLength(body), contentType };
@@ -34,10 +38,16 @@ export function toJson(value: unknown, field: string): string {
     cause = error;
   }
   const reason = whyNotJson(value, field);
-  if (reason !== undefined) throw unserialisable(reason, "Give values that JSON can hold, or a Uint8Array", cause, field);
+  if (reason !== undefined)
+    throw unserialisable(reason, "Give values that JSON can hold, or a Uint8Array", cause, field);
   if (text === undefined) {
     const why = cause instanceof Error ? cause.message : "its toJSON() gives undefined";
-    throw unserialisable(`${field} cannot be made into JSON: ${why}`, "Give values that JSON can hold, or a Uint8Array", cause, field);
+    throw unserialisable(
+      `${field} cannot be made into JSON: ${why}`,
+      "Give values that JSON can hold, or a Uint8Array",
+      cause,
+      field,
+    );
   }
   return text;
 }

@@ -62,5 +62,11 @@ function emptied(value: object, path: string): string | undefined {
 
 /** Spares the building of a path for what is most of every payload. */
 function isPlainScalar(value: unknown): boolean {
-  return typeof value === "string" || typeof value === "number" || typeof value === "boolean" || value === null || value === undefined;
+  return (
+    typeof value === "string" ||
+    typeof value === "number" ||
+    typeof value === "boolean" ||
+    value === null ||
+    value === undefined
+  );
 }

@@ -10,10 +10,16 @@ export interface HandlerContext {
 type HandlerOf<Tx, M> = { call(tx: Tx, message: M, context: HandlerContext): Promise<unknown> | void }["call"];
 
 /** Changes made through `tx` commit together with the receipt, so they happen once. */
-export type HandlerFunction<Tx, Type extends string = string, Payload = unknown> = HandlerOf<Tx, HandledMessage<Type, Payload>>;
+export type HandlerFunction<Tx, Type extends string = string, Payload = unknown> = HandlerOf<
+  Tx,
+  HandledMessage<Type, Payload>
+>;
 
 /** A handler of any message of the map; `message.type` tells them apart. */
-export type AnyHandler<Tx, Map extends EventMap> = HandlerOf<Tx, { [Type in keyof Map & string]: HandledMessage<Type, Map[Type]> }[keyof Map & string]>;
+export type AnyHandler<Tx, Map extends EventMap> = HandlerOf<
+  Tx,
+  { [Type in keyof Map & string]: HandledMessage<Type, Map[Type]> }[keyof Map & string]
+>;
 
 /** What to do with a type that has no handler. */
 export type UnknownTypes = "skip" | "reject";
@@ -32,9 +38,12 @@ export class HandlerRegistry<Tx> {
   }
 
   add(type: unknown, handler: unknown): void {
-    if (typeof type !== "string" || type === "") throw invalid("type", "inbox.on needs a message type", 'Call inbox.on("order_created", handler)');
-    if (typeof handler !== "function") throw invalid("handler", `The handler of ${type} must be a function`, "Pass async (tx, message) => { … }");
-    if (this.#handlers.has(type)) throw invalid("type", `There is a handler of ${type} already`, "Use one handler per type, or another consumer");
+    if (typeof type !== "string" || type === "")
+      throw invalid("type", "inbox.on needs a message type", 'Call inbox.on("order_created", handler)');
+    if (typeof handler !== "function")
+      throw invalid("handler", `The handler of ${type} must be a function`, "Pass async (tx, message) => { … }");
+    if (this.#handlers.has(type))
+      throw invalid("type", `There is a handler of ${type} already`, "Use one handler per type, or another consumer");
     this.#handlers.set(type, handler as HandlerFunction<Tx>);
   }
 

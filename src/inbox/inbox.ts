@@ -38,7 +38,9 @@ export interface Inbox<Map extends EventMap, Tx> extends AsyncDisposable {
   storedPublisher(options?: { concurrency?: number }): Publisher;
 }
 
-export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransaction>(options: InboxOptions<Map, Tx>): Inbox<Map, Tx> {
+export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransaction>(
+  options: InboxOptions<Map, Tx>,
+): Inbox<Map, Tx> {
   checkOptions(options);
   const { store, consumer, mode = "inline", handlerTimeoutMs = 30_000, maxAttempts, unknownTypes = "skip" } = options;
   const registry = new HandlerRegistry<Tx>(unknownTypes);
@@ -47,7 +49,11 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   const local = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts: undefined });
   const subscribers = new Set<Subscriber>();
 
-  function attempt(message: IncomingMessage, signal: AbortSignal, how: "inline" | "store" | "stored"): Promise<Attempt> {
+  function attempt(
+    message: IncomingMessage,
+    signal: AbortSignal,
+    how: "inline" | "store" | "stored",
+  ): Promise<Attempt> {
     let handler: HandlerFunction<Tx> | undefined;
     try {
       handler = registry.find(typeOf(message));
@@ -56,7 +62,9 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     }
     if (handler === undefined) return Promise.resolve({ status: "done", handled: "skipped" });
     if (how === "store") return inline.store(message);
-    return how === "stored" ? local.process(fromStored(message), handler, signal) : inline.process(message, handler, signal);
+    return how === "stored"
+      ? local.process(fromStored(message), handler, signal)
+      : inline.process(message, handler, signal);
   }
   const arrival = mode === "stored" ? "store" : "inline";
 
@@ -68,15 +76,13 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     async handle(message, handler) {
       const never = new AbortController().signal;
       const result =
-        handler === undefined
-          ? await attempt(message, never, arrival)
-          : await inline.process(message, handler as HandlerFunction<Tx>, never);
+        handler === undefined ? await attempt(message, never, arrival) : await inline.process(message, handler, never);
       if (result.status === "done") return result.handled;
       throw result.error;
     },
     async start(subscriber) {
       if (registry.types.length === 0) throw noHandlers(consumer);
-      await subscriber.start(consumer, async (message, signal): Promise<HandleResult> => await attempt(message, signal, arrival));
+      await subscriber.start(consumer, (message, signal): Promise<HandleResult> => attempt(message, signal, arrival));
       subscribers.add(subscriber);
     },
     async stop() {
@@ -89,7 +95,10 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       return {
         keepsKeyOrder: true,
         publish: (messages, signal) =>
-          publishByKey(messages, async (message) => publishResult(await attempt(message, signal, "stored")), { concurrency, signal }),
+          publishByKey(messages, async (message) => publishResult(await attempt(message, signal, "stored")), {
+            concurrency,
+            signal,
+          }),
       };
     },
     [Symbol.asyncDispose]: () => inbox.stop(),
@@ -113,7 +122,14 @@ const OPTIONS: readonly (keyof InboxOptions<EventMap, unknown>)[] = [
 
 function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>): void {
   const of = "createInbox";
-  const { store, consumer, mode = "inline", handlerTimeoutMs = 1, maxAttempts = 1, unknownTypes = "skip" } = options ?? {};
+  const {
+    store,
+    consumer,
+    mode = "inline",
+    handlerTimeoutMs = 1,
+    maxAttempts = 1,
+    unknownTypes = "skip",
+  } = options ?? {};
   if (typeof store?.ledger?.receive !== "function") {
     throw invalid("store", `${of} needs a store`, "Pass { store: createPostgresStore({ client: pool }), consumer }");
   }
@@ -121,7 +137,8 @@ function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>):
   requireName(of, "consumer", consumer);
   requireInteger(of, "handlerTimeoutMs", handlerTimeoutMs, 1, 2 ** 31 - 1);
   requireInteger(of, "maxAttempts", maxAttempts, 1);
-  if (mode !== "inline" && mode !== "stored") throw invalid("mode", `${of}: there is no mode ${String(mode)}`, 'Use "inline" or "stored"');
+  if (mode !== "inline" && mode !== "stored")
+    throw invalid("mode", `${of}: there is no mode ${String(mode)}`, 'Use "inline" or "stored"');
   if (unknownTypes !== "skip" && unknownTypes !== "reject") {
     throw invalid("unknownTypes", `${of}: unknownTypes cannot be ${String(unknownTypes)}`, 'Use "skip" or "reject"');
   }
@@ -132,5 +149,9 @@ function invalid(field: string, message: string, fix: string): TxboxError {
 }
 
 function noHandlers(consumer: string): TxboxError {
-  return invalid("handler", `The inbox of ${consumer} has no handlers, so it would skip every message`, "Call inbox.on(type, handler) before inbox.start()");
+  return invalid(
+    "handler",
+    `The inbox of ${consumer} has no handlers, so it would skip every message`,
+    "Call inbox.on(type, handler) before inbox.start()",
+  );
 }

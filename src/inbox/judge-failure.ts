@@ -7,7 +7,14 @@ type Failure = Exclude<HandleResult, { status: "done" }>;
 const OUTAGE = /^(?:08...|57P0.|53...|25006)$/;
 // EPIPE is none.
 const SQLSTATE = /^(?=.*\d)[0-9A-Z]{5}$/;
-const NOT_THE_MESSAGE: ReadonlySet<string> = new Set(["unavailable", "schema_missing", "schema_outdated", "schema_too_new", "standby", "restored_copy"]);
+const NOT_THE_MESSAGE: ReadonlySet<string> = new Set([
+  "unavailable",
+  "schema_missing",
+  "schema_outdated",
+  "schema_too_new",
+  "standby",
+  "restored_copy",
+]);
 const NEVER: ReadonlySet<string> = new Set(["permanent", "receipt_expired"]);
 
 /**

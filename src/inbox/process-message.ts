@@ -13,7 +13,9 @@ import { textOrNull, toStored } from "./stored-message.ts";
 /** What became of a message: `skipped` has no handler here, `stored` will be handled by the local relay. */
 export type Handled = "processed" | "stored" | "duplicate" | "skipped";
 
-export type Attempt = { readonly status: "done"; readonly handled: Handled } | Exclude<HandleResult, { status: "done" }>;
+export type Attempt =
+  | { readonly status: "done"; readonly handled: Handled }
+  | Exclude<HandleResult, { status: "done" }>;
 
 export interface ProcessingOptions<Tx> {
   store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never> };
@@ -52,7 +54,7 @@ export class MessageProcessor<Tx> {
         }
         return "processed";
       });
-      return await overdue.guard(transaction);
+      return overdue.guard(transaction);
     };
     return this.#attempt(receipt, run, (error) => thrown?.error === error);
   }
@@ -77,17 +79,25 @@ export class MessageProcessor<Tx> {
 
   /** For a message that no handler will see. */
   reject(message: IncomingMessage, error: unknown): Promise<Attempt> {
-    return this.#attempt(this.#receipt(message), () => Promise.reject(error), () => true);
+    return this.#attempt(
+      this.#receipt(message),
+      () => Promise.reject(error),
+      () => true,
+    );
   }
 
-  async #attempt(receipt: Receipt, run: () => Promise<Handled>, isHandlers: (error: unknown) => boolean): Promise<Attempt> {
+  async #attempt(
+    receipt: Receipt,
+    run: () => Promise<Handled>,
+    isHandlers: (error: unknown) => boolean,
+  ): Promise<Attempt> {
     try {
       return { status: "done", handled: await run() };
     } catch (error) {
       const verdict = judgeFailure(error, isHandlers(error));
       // The day of an expired id has no place for receipts.
       if (verdict.status === "unavailable" || errorCode(error) === "receipt_expired") return verdict;
-      return await this.#record(receipt, verdict);
+      return this.#record(receipt, verdict);
     }
   }
 

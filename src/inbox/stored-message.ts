@@ -54,14 +54,16 @@ export function fromStored(message: IncomingMessage): IncomingMessage {
     stream,
     position: position === undefined ? undefined : BigInt(position),
     createdAt: createdAt === undefined ? message.createdAt : new Date(createdAt),
-    headers: headers as Headers,
+    headers,
   };
 }
 
 /** Brokers deliver JSON as bytes; as text people can read it in the table. What is not valid fails here, not later. */
 function readable({ body, headers }: IncomingMessage): string | Uint8Array {
   const payload = decodePayload(body, headers.contentType);
-  return typeof body === "string" || payload instanceof Uint8Array || isText(headers) ? body : Buffer.from(body).toString("utf8");
+  return typeof body === "string" || payload instanceof Uint8Array || isText(headers)
+    ? body
+    : Buffer.from(body).toString("utf8");
 }
 
 function isText({ contentType }: Headers): boolean {

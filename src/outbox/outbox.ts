@@ -30,7 +30,9 @@ const OPTIONS: readonly (keyof OutboxOptions<EventMap, unknown>)[] = ["store", "
 /** The whole of one call: more would not fit the database's protocol, whatever the messages. */
 const MAX_CALL_BYTES = 128 * 1024 * 1024;
 
-export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(options: OutboxOptions<Map, Tx>): Outbox<Map, Tx> {
+export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
+  options: OutboxOptions<Map, Tx>,
+): Outbox<Map, Tx> {
   requireStore(options);
   rejectUnknownOptions("createOutbox", options, OPTIONS);
   const { store, maxPayloadBytes = 1024 * 1024 } = options;
@@ -46,7 +48,11 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(opti
       bytes += message.size;
       if (!message.idChosen) continue;
       if (chosen.has(message.id)) {
-        throw invalidMessage("id", `id ${JSON.stringify(message.id)} is in this batch twice`, "Give each message of a batch its own id");
+        throw invalidMessage(
+          "id",
+          `id ${JSON.stringify(message.id)} is in this batch twice`,
+          "Give each message of a batch its own id",
+        );
       }
       chosen.add(message.id);
     }
@@ -61,15 +67,12 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(opti
     return enqueued;
   }
 
-  async function enqueueOne(tx: Tx, message: unknown): Promise<Enqueued> {
-    const [enqueued] = await writer.enqueue(tx, [prepareMessage(message, maxPayloadBytes)]);
-    notifyEnqueued(store);
-    return enqueued!;
-  }
-
-  async function enqueue(tx: Tx, messages: unknown): Promise<Enqueued | Enqueued[]> {
+  async function enqueue(tx: Tx, messages: unknown): Promise<Enqueued | Enqueued[] | undefined> {
     requireTransaction(tx);
-    return Array.isArray(messages) ? await enqueueMany(tx, messages) : await enqueueOne(tx, messages);
+    if (Array.isArray(messages)) return enqueueMany(tx, messages);
+    const [enqueued] = await writer.enqueue(tx, [prepareMessage(messages, maxPayloadBytes)]);
+    notifyEnqueued(store);
+    return enqueued;
   }
 
   return {
@@ -81,7 +84,7 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(opti
     },
     async cancel(tx, id) {
       requireTransaction(tx);
-      return await writer.cancel(tx, requireText("id", id, 200));
+      return writer.cancel(tx, requireText("id", id, 200));
     },
   };
 }

@@ -13,7 +13,17 @@ const MAX_HEADER_BYTES = 64 * 1024;
 /** A message that causes itself again and again must not grow for ever: the last causes are kept. */
 const MAX_INHERITED_CAUSES = 100;
 
-const FIELDS = ["stream", "type", "payload", "key", "aggregateType", "aggregateId", "headers", "id", "deliverAt"] as const;
+const FIELDS = [
+  "stream",
+  "type",
+  "payload",
+  "key",
+  "aggregateType",
+  "aggregateId",
+  "headers",
+  "id",
+  "deliverAt",
+] as const;
 const KNOWN: ReadonlySet<string> = new Set(FIELDS);
 
 type Fields = { readonly [Name in (typeof FIELDS)[number]]?: unknown };
@@ -80,7 +90,11 @@ function prepareHeaders(given: Headers | undefined, contentType: string | undefi
   const headers = toJson(rest, "headers");
   const headerBytes = headers === "{}" ? 0 : Buffer.byteLength(headers);
   if (headerBytes > MAX_HEADER_BYTES) {
-    throw invalidMessage("headers", `headers have ${headerBytes} bytes, at most ${MAX_HEADER_BYTES} fit`, "Move data into the payload");
+    throw invalidMessage(
+      "headers",
+      `headers have ${headerBytes} bytes, at most ${MAX_HEADER_BYTES} fit`,
+      "Move data into the payload",
+    );
   }
   return { correlationId: correlationId ?? null, headers, headerBytes };
 }
@@ -108,15 +122,29 @@ export function requireStream(value: unknown): string {
 /** A text that every store can hold: not empty, not too long, no NUL, well-formed. */
 export function requireText(field: string, value: unknown, maxBytes: number): string {
   if (typeof value !== "string") {
-    throw invalidMessage(field, `${field} must be a string, got ${value === null ? "null" : typeof value}`, `Give ${field} as a string`);
+    throw invalidMessage(
+      field,
+      `${field} must be a string, got ${value === null ? "null" : typeof value}`,
+      `Give ${field} as a string`,
+    );
   }
-  if (value === "") throw invalidMessage(field, `${field} is empty`, `Give ${field} a value, or leave it out if it is optional`);
+  if (value === "")
+    throw invalidMessage(field, `${field} is empty`, `Give ${field} a value, or leave it out if it is optional`);
   if (value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes) {
-    throw invalidMessage(field, `${field} has ${Buffer.byteLength(value)} bytes, at most ${maxBytes} fit`, `Shorten ${field}`);
+    throw invalidMessage(
+      field,
+      `${field} has ${Buffer.byteLength(value)} bytes, at most ${maxBytes} fit`,
+      `Shorten ${field}`,
+    );
   }
-  if (value.includes("\0")) throw invalidMessage(field, `${field} has a NUL character`, "Remove it: databases cannot store it");
+  if (value.includes("\0"))
+    throw invalidMessage(field, `${field} has a NUL character`, "Remove it: databases cannot store it");
   if (!value.isWellFormed()) {
-    throw invalidMessage(field, `${field} has half of a surrogate pair`, "Cut texts between characters, or call toWellFormed()");
+    throw invalidMessage(
+      field,
+      `${field} has half of a surrogate pair`,
+      "Cut texts between characters, or call toWellFormed()",
+    );
   }
   return value;
 }
@@ -128,7 +156,11 @@ function optionalText(field: string, value: unknown, maxBytes: number): string |
 function optionalDate(value: unknown): Date | null {
   if (value === undefined) return null;
   if (value instanceof Date && !Number.isNaN(value.getTime())) return value;
-  throw invalidMessage("deliverAt", "deliverAt must be a valid Date", "Pass new Date(…); leave it out to deliver at once");
+  throw invalidMessage(
+    "deliverAt",
+    "deliverAt must be a valid Date",
+    "Pass new Date(…); leave it out to deliver at once",
+  );
 }
 
 export function invalidMessage(field: string | undefined, message: string, fix: string): TxboxError {
@@ -137,7 +169,10 @@ export function invalidMessage(field: string | undefined, message: string, fix: 
 
 function unknownField(name: string): TxboxError {
   const near = nearest(name, FIELDS);
-  const fix = near === undefined ? `It has ${FIELDS.join(", ")}; anything else goes into payload or headers` : `Did you mean "${near}"?`;
+  const fix =
+    near === undefined
+      ? `It has ${FIELDS.join(", ")}; anything else goes into payload or headers`
+      : `Did you mean "${near}"?`;
   return invalidMessage(name, `A message has no field "${name}"`, fix);
 }
 
@@ -158,6 +193,7 @@ function isPlain(value: object): boolean {
 }
 
 function isCausationPath(value: unknown): boolean {
-  const isPair = (pair: unknown) => Array.isArray(pair) && pair.length === 2 && pair.every((part) => typeof part === "string");
+  const isPair = (pair: unknown) =>
+    Array.isArray(pair) && pair.length === 2 && pair.every((part) => typeof part === "string");
   return Array.isArray(value) && value.every(isPair);
 }

@@ -15,8 +15,15 @@ import { createSubscription } from "../support/subscription.ts";
 const DAY_MS = 86_400_000;
 const RETENTION_MS = 14 * DAY_MS;
 
-const incoming = (more: Partial<IncomingMessage> & { id?: string } = {}) => ({ stream: "s", body: '{"n":1}', headers: {}, ...more, id: more.id ?? uuidv7(), type: more.type ?? "t" });
-const run = async (tx: PostgresTx, text: string) => await transactionRunner(tx).query(text);
+const incoming = (more: Partial<IncomingMessage> & { id?: string } = {}) => ({
+  stream: "s",
+  body: '{"n":1}',
+  headers: {},
+  ...more,
+  id: more.id ?? uuidv7(),
+  type: more.type ?? "t",
+});
+const run = async (tx: PostgresTx, text: string) => transactionRunner(tx).query(text);
 
 describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js", "PGlite"])("inbox on %s", (name) => {
   let base: TestDatabase;
@@ -73,11 +80,15 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
   it("skips types without a handler, leaving no receipt; rejects them when told to", async () => {
     const message = incoming({ type: "other" });
     const bus = createSubscription();
-    await open().on("t", async () => undefined).start(bus);
+    await open()
+      .on("t", async () => undefined)
+      .start(bus);
     expect(await bus.deliver(message)).toMatchObject({ status: "done" });
     expect(await receipts(message.id)).toEqual([]);
     const strict = createSubscription();
-    await open({ unknownTypes: "reject" }).on("t", async () => undefined).start(strict);
+    await open({ unknownTypes: "reject" })
+      .on("t", async () => undefined)
+      .start(strict);
     expect(await strict.deliver(message)).toMatchObject({ status: "rejected", error: { code: "permanent" } });
     expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "failed", "1"]);
   });
@@ -105,7 +116,9 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     expect(await bus.deliver(message)).toMatchObject({ status: "done" });
     expect(await effects()).toEqual(["done"]);
     expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "processed", "3"]);
-    expect(await store.database.query(`select count(*) from ${store.names.message} where type = 'after-${message.id}'`)).toEqual([["1"]]);
+    expect(
+      await store.database.query(`select count(*) from ${store.names.message} where type = 'after-${message.id}'`),
+    ).toEqual([["1"]]);
   });
 
   it("rejects what can never work and, with maxAttempts, what failed too often", async () => {
@@ -116,8 +129,14 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       .on("unavailable", async () => Promise.reject(new UnavailableError("out")))
       .on("t", async () => undefined)
       .start(bus);
-    expect(await bus.deliver(incoming({ type: "permanent" }))).toMatchObject({ status: "rejected", error: { code: "permanent" } });
-    expect(await bus.deliver(incoming({ body: "{broken" }))).toMatchObject({ status: "rejected", error: { code: "permanent" } });
+    expect(await bus.deliver(incoming({ type: "permanent" }))).toMatchObject({
+      status: "rejected",
+      error: { code: "permanent" },
+    });
+    expect(await bus.deliver(incoming({ body: "{broken" }))).toMatchObject({
+      status: "rejected",
+      error: { code: "permanent" },
+    });
     const failing = incoming({ type: "failing" });
     expect([(await bus.deliver(failing)).status, (await bus.deliver(failing)).status]).toEqual(["failed", "rejected"]);
     const unavailable = incoming({ type: "unavailable" });
@@ -127,7 +146,9 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
 
   it("does not take a missing table of the handler's own for a missing schema", async () => {
     const bus = createSubscription();
-    await open().on("t", (tx) => run(tx, "select * from nowhere")).start(bus);
+    await open()
+      .on("t", (tx) => run(tx, "select * from nowhere"))
+      .start(bus);
     expect(await bus.deliver(incoming())).toMatchObject({ status: "failed", error: { code: "42P01" } });
   });
 
@@ -142,10 +163,31 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
         ]);
       })
       .handle(message);
-    const rows = await store.database.query(`select correlation_id, headers from ${store.names.message} where type = 'child-${message.id}' order by position`);
-    expect(rows.map(([correlationId, headers]) => [correlationId, JSON.parse(headers!)])).toEqual([
-      [message.id, { causationPath: [["orders", "order_placed"], ["payments", "t"]], traceparent: "00-a-b-01" }],
-      ["own", { causationPath: [["orders", "order_placed"], ["payments", "t"]], traceparent: "00-a-b-01", x: 1 }],
+    const rows = await store.database.query(
+      `select correlation_id, headers from ${store.names.message} where type = 'child-${message.id}' order by position`,
+    );
+    expect(rows.map(([correlationId, headers]) => [correlationId, JSON.parse(String(headers))])).toEqual([
+      [
+        message.id,
+        {
+          causationPath: [
+            ["orders", "order_placed"],
+            ["payments", "t"],
+          ],
+          traceparent: "00-a-b-01",
+        },
+      ],
+      [
+        "own",
+        {
+          causationPath: [
+            ["orders", "order_placed"],
+            ["payments", "t"],
+          ],
+          traceparent: "00-a-b-01",
+          x: 1,
+        },
+      ],
     ]);
   });
 
@@ -166,9 +208,13 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       expect(await bus.deliver(expired)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
     }
     expect(await dropOldReceipts(days)).toEqual([]);
-    expect(await dropOldReceipts({ ...days, retentionMs: 5 * DAY_MS })).toEqual([new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10)]);
+    expect(await dropOldReceipts({ ...days, retentionMs: 5 * DAY_MS })).toEqual([
+      new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10),
+    ]);
     expect(await receipts(old.id)).toEqual([]);
-    await store.database.query(`update ${store.names.receipt} set received_at = now() - interval '30 days' where message_id = 'foreign-1'`);
+    await store.database.query(
+      `update ${store.names.receipt} set received_at = now() - interval '30 days' where message_id = 'foreign-1'`,
+    );
     await dropOldReceipts(days);
     expect(await receipts("foreign-1")).toEqual([]);
     expect(await receipts(ahead.id)).toHaveLength(1);
@@ -176,7 +222,11 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
 
   it("records failures of days that have no partition yet", async () => {
     const message = incoming({ id: uuidv7At(Date.now() - 8 * DAY_MS), body: "{broken" });
-    await expect(open().on("t", async () => undefined).handle(message)).rejects.toMatchObject({ code: "permanent" });
+    await expect(
+      open()
+        .on("t", async () => undefined)
+        .handle(message),
+    ).rejects.toMatchObject({ code: "permanent" });
     expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "failed", "1"]);
   });
 
@@ -195,7 +245,11 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     await inbox.start(bus);
     expect(await bus.deliver(message)).toMatchObject({ status: "failed", error: { code: "handler_timeout" } });
     // Whoever uses the connection next is not disturbed.
-    await Promise.all(Array.from({ length: 5 }, () => store.inTransaction(async (_, query) => [await query("select 1"), await sleep(name === "PGlite" ? 0 : 150)])));
+    await Promise.all(
+      Array.from({ length: 5 }, () =>
+        store.inTransaction(async (_, query) => [await query("select 1"), await sleep(name === "PGlite" ? 0 : 150)]),
+      ),
+    );
     expect(await late.promise).toBeInstanceOf(Error);
     expect(aborted).toBe(true);
     expect(await effects()).toEqual([]);
@@ -224,15 +278,35 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     const bus = createSubscription();
     await inbox.start(bus);
     const createdAt = new Date("2026-01-02T03:04:05.678Z");
-    const message = incoming({ body: Buffer.from('{"n": 1}'), key: "k", aggregateType: "order", aggregateId: "o", position: 2n ** 40n, createdAt, headers: { correlationId: "c", x: 1 } });
+    const message = incoming({
+      body: Buffer.from('{"n": 1}'),
+      key: "k",
+      aggregateType: "order",
+      aggregateId: "o",
+      position: 2n ** 40n,
+      createdAt,
+      headers: { correlationId: "c", x: 1 },
+    });
     expect(await bus.deliver(message)).toMatchObject({ status: "done", handled: "stored" });
     expect(await bus.deliver(message)).toMatchObject({ status: "done", handled: "duplicate" });
     expect(await effects()).toEqual([]);
     expect(await receipts(message.id)).toEqual([["stored", "received", "0", null, "t", "c", "f"]]);
-    const rows = await store.database.query(`select id, stream, type, key, aggregate_type, aggregate_id, correlation_id, payload, headers from ${store.names.message} where stream = 'inbox.stored'`);
+    const rows = await store.database.query(
+      `select id, stream, type, key, aggregate_type, aggregate_id, correlation_id, payload, headers from ${store.names.message} where stream = 'inbox.stored'`,
+    );
     expect(rows[0]?.slice(0, 8)).toEqual([message.id, "inbox.stored", "t", "k", "order", "o", "c", '{"n": 1}']);
-    const headers = { ...JSON.parse(rows[0]![8]!), correlationId: "c" };
-    const logged = { ...message, stream: "inbox.stored", position: 1n, key: "k", aggregateType: "order", aggregateId: "o", body: '{"n": 1}', headers, createdAt: new Date() };
+    const headers = { ...JSON.parse(String(rows[0]?.[8])), correlationId: "c" };
+    const logged = {
+      ...message,
+      stream: "inbox.stored",
+      position: 1n,
+      key: "k",
+      aggregateType: "order",
+      aggregateId: "o",
+      body: '{"n": 1}',
+      headers,
+      createdAt: new Date(),
+    };
     const { signal } = new AbortController();
     const publisher = inbox.storedPublisher();
     expect(await publisher.publish([logged], signal)).toMatchObject([{ status: "failed" }]);
@@ -254,103 +328,121 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
   });
 });
 
-describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"])("concurrent deliveries on %s", (name) => {
-  let base: TestDatabase;
-  let driver: Driver;
-  let store: StoreParts;
+describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"])(
+  "concurrent deliveries on %s",
+  (name) => {
+    let base: TestDatabase;
+    let driver: Driver;
+    let store: StoreParts;
 
-  beforeAll(async () => {
-    base = await testDatabase();
-    driver = openDriver(name, base.url, 20);
-    store = storeParts(driver);
-    await store.migrator.migrate();
-    await store.database.exec("create table effect (what text)");
-  });
-  afterAll(async () => {
-    await driver.close();
-    await base.drop();
-  });
-  const count = (what: string) => store.database.query(`select count(*) from effect where what = '${what}'`);
-
-  it("lets one of two run while the other waits and sees it done", async () => {
-    for (const end of ["commits", "fails"] as const) {
-      const message = incoming();
-      const entered = Promise.withResolvers<void>();
-      const release = Promise.withResolvers<void>();
-      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "c" });
-      const first = inbox
-        .handle(message, async (tx) => {
-          await run(tx, `insert into effect values ('${message.id}')`);
-          entered.resolve();
-          await release.promise;
-          if (end === "fails") throw new Error("fails");
-        })
-        .catch(() => "failed");
-      await entered.promise;
-      let done = false;
-      const second = inbox.handle(message, (tx) => run(tx, `insert into effect values ('${message.id}')`)).finally(() => (done = true));
-      await sleep(100);
-      expect(done).toBe(false);
-      release.resolve();
-      expect(await first).toBe(end === "commits" ? "processed" : "failed");
-      expect(await second).toBe(end === "commits" ? "duplicate" : "processed");
-      expect(await count(message.id)).toEqual([["1"]]);
-    }
-  });
-
-  it("runs once under a crowd, also when the days are missing", async () => {
-    const ids = [uuidv7(), uuidv7At(Date.now() - 3 * DAY_MS), "foreign"];
-    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "crowd" }).on("t", (tx, { id }) => run(tx, `insert into effect values ('crowd-${id}')`));
-    for (const id of ids) {
-      const outcomes = await Promise.all(Array.from({ length: 15 }, () => inbox.handle(incoming({ id }))));
-      expect(outcomes.filter((outcome) => outcome === "processed")).toHaveLength(1);
-      expect(outcomes.filter((outcome) => outcome === "duplicate")).toHaveLength(14);
-      expect(await count(`crowd-${id}`)).toEqual([["1"]]);
-    }
-  });
-
-  it.each(["repeatable read", "serializable"])("retries what %s gives up", async (level) => {
-    const url = new URL(base.url);
-    url.searchParams.set("options", `-c default_transaction_isolation=${level.replace(" ", "\\ ")}`);
-    const strict = name === "node-postgres" ? openDriver(name, url.href, 10) : undefined;
-    const parts = strict === undefined ? store : storeParts(strict);
-    const inbox = createInbox<AnyEvents, PostgresTx>({ store: parts, consumer: level.replace(" ", "-") }).on("t", async (tx, { id }) => {
-      if (strict === undefined) return;
-      expect(await run(tx, "show transaction_isolation")).toEqual([[level]]);
-      await run(tx, `insert into effect values ('${level}-${id}')`);
-      await sleep(5);
+    beforeAll(async () => {
+      base = await testDatabase();
+      driver = openDriver(name, base.url, 20);
+      store = storeParts(driver);
+      await store.migrator.migrate();
+      await store.database.exec("create table effect (what text)");
     });
-    const id = uuidv7();
-    const outcomes = await Promise.all(Array.from({ length: 4 }, () => inbox.handle(incoming({ id }))));
-    expect(outcomes.toSorted()).toEqual(["duplicate", "duplicate", "duplicate", "processed"]);
-    await strict?.close();
-  });
+    afterAll(async () => {
+      await driver.close();
+      await base.drop();
+    });
+    const count = (what: string) => store.database.query(`select count(*) from effect where what = '${what}'`);
 
-  it("gives up waiting for a handler that hangs in a query", async () => {
-    const message = incoming();
-    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "hangs", handlerTimeoutMs: 100 }).on("t", (tx) => run(tx, "select pg_sleep(5)"));
-    const started = performance.now();
-    await expect(inbox.handle(message)).rejects.toMatchObject({ code: "handler_timeout" });
-    expect(performance.now() - started).toBeLessThan(4500);
-  });
+    it("lets one of two run while the other waits and sees it done", async () => {
+      for (const end of ["commits", "fails"] as const) {
+        const message = incoming();
+        const entered = Promise.withResolvers<void>();
+        const release = Promise.withResolvers<void>();
+        const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "c" });
+        const first = inbox
+          .handle(message, async (tx) => {
+            await run(tx, `insert into effect values ('${message.id}')`);
+            entered.resolve();
+            await release.promise;
+            if (end === "fails") throw new Error("fails");
+          })
+          .catch(() => "failed");
+        await entered.promise;
+        let done = false;
+        const second = inbox
+          .handle(message, (tx) => run(tx, `insert into effect values ('${message.id}')`))
+          .finally(() => (done = true));
+        await sleep(100);
+        expect(done).toBe(false);
+        release.resolve();
+        expect(await first).toBe(end === "commits" ? "processed" : "failed");
+        expect(await second).toBe(end === "commits" ? "duplicate" : "processed");
+        expect(await count(message.id)).toEqual([["1"]]);
+      }
+    });
 
-  it("calls it unavailable when the server ends the connection, and does not blame the message", async () => {
-    const bus = createSubscription();
-    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "cut" }).on("t", (tx) => run(tx, "select pg_terminate_backend(pg_backend_pid())"));
-    await inbox.start(bus);
-    expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
-    const away = openDriver(name, base.url.replace(/:\d+\//, ":1/"), 1);
-    const nowhere = createInbox<AnyEvents, PostgresTx>({ store: storeParts(away), consumer: "away" }).on("t", async () => undefined);
-    await nowhere.start(bus);
-    expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
-    await away.close();
-  });
+    it("runs once under a crowd, also when the days are missing", async () => {
+      const ids = [uuidv7(), uuidv7At(Date.now() - 3 * DAY_MS), "foreign"];
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "crowd" }).on("t", (tx, { id }) =>
+        run(tx, `insert into effect values ('crowd-${id}')`),
+      );
+      for (const id of ids) {
+        const outcomes = await Promise.all(Array.from({ length: 15 }, () => inbox.handle(incoming({ id }))));
+        expect(outcomes.filter((outcome) => outcome === "processed")).toHaveLength(1);
+        expect(outcomes.filter((outcome) => outcome === "duplicate")).toHaveLength(14);
+        expect(await count(`crowd-${id}`)).toEqual([["1"]]);
+      }
+    });
 
-  it("does not blame the database for what a handler could not reach", async () => {
-    const bus = createSubscription();
-    await createInbox<AnyEvents, PostgresTx>({ store, consumer: "http" })
-      .on("t", async () => Promise.reject(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" })))
-      .start(bus);
-    expect(await bus.deliver(incoming())).toMatchObject({ status: "failed" });
-  });
-});
+    it.each(["repeatable read", "serializable"])("retries what %s gives up", async (level) => {
+      const url = new URL(base.url);
+      url.searchParams.set("options", `-c default_transaction_isolation=${level.replace(" ", "\\ ")}`);
+      const strict = name === "node-postgres" ? openDriver(name, url.href, 10) : undefined;
+      const parts = strict === undefined ? store : storeParts(strict);
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store: parts, consumer: level.replace(" ", "-") }).on(
+        "t",
+        async (tx, { id }) => {
+          if (strict === undefined) return;
+          expect(await run(tx, "show transaction_isolation")).toEqual([[level]]);
+          await run(tx, `insert into effect values ('${level}-${id}')`);
+          await sleep(5);
+        },
+      );
+      const id = uuidv7();
+      const outcomes = await Promise.all(Array.from({ length: 4 }, () => inbox.handle(incoming({ id }))));
+      expect(outcomes.toSorted()).toEqual(["duplicate", "duplicate", "duplicate", "processed"]);
+      await strict?.close();
+    });
+
+    it("gives up waiting for a handler that hangs in a query", async () => {
+      const message = incoming();
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "hangs", handlerTimeoutMs: 100 }).on(
+        "t",
+        (tx) => run(tx, "select pg_sleep(5)"),
+      );
+      const started = performance.now();
+      await expect(inbox.handle(message)).rejects.toMatchObject({ code: "handler_timeout" });
+      expect(performance.now() - started).toBeLessThan(4500);
+    });
+
+    it("calls it unavailable when the server ends the connection, and does not blame the message", async () => {
+      const bus = createSubscription();
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "cut" }).on("t", (tx) =>
+        run(tx, "select pg_terminate_backend(pg_backend_pid())"),
+      );
+      await inbox.start(bus);
+      expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
+      const away = openDriver(name, base.url.replace(/:\d+\//, ":1/"), 1);
+      const nowhere = createInbox<AnyEvents, PostgresTx>({ store: storeParts(away), consumer: "away" }).on(
+        "t",
+        async () => undefined,
+      );
+      await nowhere.start(bus);
+      expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
+      await away.close();
+    });
+
+    it("does not blame the database for what a handler could not reach", async () => {
+      const bus = createSubscription();
+      await createInbox<AnyEvents, PostgresTx>({ store, consumer: "http" })
+        .on("t", async () => Promise.reject(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" })))
+        .start(bus);
+      expect(await bus.deliver(incoming())).toMatchObject({ status: "failed" });
+    });
+  },
+);

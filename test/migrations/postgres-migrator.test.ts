@@ -23,7 +23,10 @@ describe.skipIf(!hasPostgres())("migrator", () => {
       const driver = openDriver(name, base.url);
       for (const names of [{ schema: `m_${name}` }, { ...ODD, schema: ODD.schema + name }]) {
         const { migrator } = storeParts(driver, names);
-        await expect(migrator.check()).rejects.toMatchObject({ code: "schema_missing", fix: expect.stringContaining("txbox migrate") });
+        await expect(migrator.check()).rejects.toMatchObject({
+          code: "schema_missing",
+          fix: expect.stringContaining("txbox migrate"),
+        });
         const pending = await migrator.pending();
         expect(pending.map(({ version }) => version)).toEqual(pending.map((_, i) => i + 1));
         expect((await migrator.migrate()).map(({ version }) => version)).toEqual(pending.map(({ version }) => version));
@@ -37,7 +40,11 @@ describe.skipIf(!hasPostgres())("migrator", () => {
 
   it("is raced by ten pools, in one schema and with two prefixes", async () => {
     const drivers = Array.from({ length: 10 }, () => openDriver("node-postgres", base.url, 1));
-    const done = await Promise.all(drivers.map((driver, i) => storeParts(driver, { schema: "raced", tablePrefix: i % 2 === 0 ? "a_" : "b_" }).migrator.migrate()));
+    const done = await Promise.all(
+      drivers.map((driver, i) =>
+        storeParts(driver, { schema: "raced", tablePrefix: i % 2 === 0 ? "a_" : "b_" }).migrator.migrate(),
+      ),
+    );
     expect(done.filter((steps) => steps.length > 0).length).toBe(2);
     await Promise.all(drivers.map((driver) => driver.close()));
   });
@@ -72,9 +79,15 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     await expect(store.migrator.pending()).rejects.toMatchObject(refusal);
     await store.database.query(`delete from ${store.names.migration} where version = 9999`);
 
-    const folder = await folderOf({ "0001_init.sql": "select 1;", "9000_more.sql": 'create table "txbox"."more" (id int); insert into "txbox"."more" values (1);' });
+    const folder = await folderOf({
+      "0001_init.sql": "select 1;",
+      "9000_more.sql": 'create table "txbox"."more" (id int); insert into "txbox"."more" values (1);',
+    });
     const newer = createMigrator({ database: store.database, names: store.names, folder });
-    await expect(newer.check()).rejects.toMatchObject({ code: "schema_outdated", fix: expect.stringContaining("txbox migrate") });
+    await expect(newer.check()).rejects.toMatchObject({
+      code: "schema_outdated",
+      fix: expect.stringContaining("txbox migrate"),
+    });
     expect((await newer.migrate()).map(({ name }) => name)).toEqual(["more"]);
     await newer.check();
     expect(await store.database.query(`select * from ${store.names.of("more")}`)).toEqual([["1"]]);
@@ -84,7 +97,10 @@ describe.skipIf(!hasPostgres())("migrator", () => {
   it("applies all of what is pending or nothing", async () => {
     const driver = openDriver("node-postgres", base.url);
     const { database, names } = storeParts(driver, { schema: "half" });
-    const folder = await folderOf({ "0001_good.sql": 'create table "txbox"."good" ();', "0002_bad.sql": "select nonsense;" });
+    const folder = await folderOf({
+      "0001_good.sql": 'create table "txbox"."good" ();',
+      "0002_bad.sql": "select nonsense;",
+    });
     const migrator = createMigrator({ database, names, folder });
     await expect(migrator.migrate()).rejects.toThrow("nonsense");
     await expect(migrator.check()).rejects.toMatchObject({ code: "schema_missing" });

@@ -17,7 +17,7 @@ export function createSubscription(): Subscription {
     },
     async deliver(message) {
       if (handle === undefined) throw new Error("nobody subscribed");
-      return await handle(message, new AbortController().signal);
+      return handle(message, new AbortController().signal);
     },
   };
 }

@@ -10,8 +10,8 @@ declare const client: PoolClient;
 declare const sql: Sql;
 declare const db: PGlite;
 
-type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
-function same<A, B>(..._: Same<A, B> extends true ? [] : [never]): void {}
+type Same<A, B> = [A, B] extends [B, A] ? true : false;
+declare function same<A, B>(...differ: Same<A, B> extends true ? [] : [never]): void;
 
 interface Events {
   order_created: { orderId: string; total: number };
@@ -19,11 +19,19 @@ interface Events {
 }
 
 const store = createPostgresStore({ client: pool });
-same<typeof store.ledger extends { transaction<T>(run: (tx: infer Tx) => Promise<T>): Promise<T> } ? Tx : never, PoolClient>();
+same<
+  typeof store.ledger extends { transaction<T>(run: (tx: infer Tx) => Promise<T>): Promise<T> } ? Tx : never,
+  PoolClient
+>();
 
 export async function enqueueing(): Promise<void> {
   const outbox = createOutbox<Events>({ store });
-  const one = await outbox.enqueue(client, { stream: "orders", type: "order_created", payload: { orderId: "1", total: 2 } });
+  const paid = { stream: "orders", type: "order_paid", payload: { orderId: "1" } } as const;
+  const one = await outbox.enqueue(client, {
+    stream: "orders",
+    type: "order_created",
+    payload: { orderId: "1", total: 2 },
+  });
   same<typeof one.duplicate, boolean>();
   const many = await outbox.enqueue(client, [
     { stream: "orders", type: "order_created", payload: { orderId: "1", total: 2 } },
@@ -32,15 +40,15 @@ export async function enqueueing(): Promise<void> {
   same<typeof many, { id: string; duplicate: boolean }[] extends typeof many ? typeof many : never>();
 
   // @ts-expect-error the transaction is required
-  await outbox.enqueue({ stream: "orders", type: "order_paid", payload: { orderId: "1" } });
+  await outbox.enqueue(paid);
   // @ts-expect-error the transaction must be something
-  await outbox.enqueue(undefined, { stream: "orders", type: "order_paid", payload: { orderId: "1" } });
+  await outbox.enqueue(undefined, paid);
   // @ts-expect-error no such type
   await outbox.enqueue(client, { stream: "orders", type: "order_payed", payload: { orderId: "1" } });
   // @ts-expect-error the payload of another type
   await outbox.enqueue(client, { stream: "orders", type: "order_created", payload: { orderId: "1" } });
   // @ts-expect-error no such field
-  await outbox.enqueue(client, { stream: "orders", type: "order_paid", payload: { orderId: "1" }, delverAt: new Date() });
+  await outbox.enqueue(client, { ...paid, delverAt: new Date() });
   // @ts-expect-error in an array, each payload belongs to its type
   await outbox.enqueue(client, [{ stream: "orders", type: "order_created", payload: { orderId: "1" } }]);
   // @ts-expect-error no such option
@@ -48,17 +56,17 @@ export async function enqueueing(): Promise<void> {
 
   // With the events as a value the transaction is checked, too.
   const strict = createOutbox({ store, events: defineEvents<Events>() });
-  await strict.enqueue(client, { stream: "orders", type: "order_paid", payload: { orderId: "1" } });
+  await strict.enqueue(client, paid);
   // @ts-expect-error a pool is no transaction
-  await strict.enqueue(pool, { stream: "orders", type: "order_paid", payload: { orderId: "1" } });
+  await strict.enqueue(pool, paid);
   // @ts-expect-error postgres.js itself is no transaction
-  await strict.enqueue(sql, { stream: "orders", type: "order_paid", payload: { orderId: "1" } });
+  await strict.enqueue(sql, paid);
   // @ts-expect-error PGlite itself is no transaction
-  await strict.enqueue(db, { stream: "orders", type: "order_paid", payload: { orderId: "1" } });
+  await strict.enqueue(db, paid);
   // @ts-expect-error no such type
   await strict.enqueue(client, { stream: "orders", type: "order_payed", payload: { orderId: "1" } });
-  await sql.begin((tx) => strict.enqueue(tx, { stream: "orders", type: "order_paid", payload: { orderId: "1" } }));
-  await db.transaction((tx) => strict.enqueue(tx, { stream: "orders", type: "order_paid", payload: { orderId: "1" } }));
+  await sql.begin((tx) => strict.enqueue(tx, paid));
+  await db.transaction((tx) => strict.enqueue(tx, paid));
 
   const permissive = createOutbox({ store });
   await permissive.enqueue(client, { stream: "s", type: "anything", payload: [1, "2", null] });
@@ -87,14 +95,18 @@ export function handling(): void {
     await tx.query("select 1", [payload.totl]);
   });
   short.on("order_paid", async (tx: PoolClient) => tx.escapeLiteral("x"));
-  createInbox<Events, PoolClient>({ store, consumer: "payments" }).on("order_paid", async (tx) => tx.escapeLiteral("x"));
+  createInbox<Events, PoolClient>({ store, consumer: "payments" }).on("order_paid", async (tx) =>
+    tx.escapeLiteral("x"),
+  );
 
   createInbox({ store: createPostgresStore({ client: sql }), consumer: "c" }).on("t", async (tx, { payload }) => {
     same<typeof tx, TransactionSql>();
     same<typeof payload, unknown>();
     await tx`select 1`;
   });
-  createInbox({ store: createPostgresStore({ client: db }), consumer: "c" }).on("t", async (tx) => same<typeof tx, Transaction>());
+  createInbox({ store: createPostgresStore({ client: db }), consumer: "c" }).on("t", async (tx) =>
+    same<typeof tx, Transaction>(),
+  );
   // @ts-expect-error a consumer is needed
   createInbox({ store });
 

@@ -37,7 +37,7 @@ export function createInProcessBus(options: InProcessBusOptions = {}): InProcess
     keepsKeyOrder: true,
     async publish(messages, signal) {
       if (subscription === undefined) throw nobodyListens();
-      return await publishByKey(messages, (message) => deliver(message, signal), { concurrency, signal });
+      return publishByKey(messages, (message) => deliver(message, signal), { concurrency, signal });
     },
     async start(consumer, handle) {
       if (subscription !== undefined) {

@@ -10,18 +10,16 @@ const STEP_MS = 20;
  * `sql.begin` without two dangers of postgres.js 3.4 when a connection dies in a transaction: the ROLLBACK or COMMIT
  * it then sends either ends the process, or runs on the connection's successor, in somebody else's transaction.
  */
-export function beginPostgresJs<T>(client: PostgresJs, run: (tx: PostgresJsTx, raw: PostgresJsTx) => Promise<T>): Promise<T> {
+export function beginPostgresJs<T>(
+  client: PostgresJs,
+  run: (tx: PostgresJsTx, raw: PostgresJsTx) => Promise<T>,
+): Promise<T> {
   const gaveUp = Promise.withResolvers<never>();
-  let lost = false;
-  let close: (() => void) | undefined;
-
-  async function waitUntilLost(): Promise<void> {
-    for (let waited = 0; !lost && waited < CLOSING_MS; waited += STEP_MS) await new Promise((resolve) => setTimeout(resolve, STEP_MS));
-  }
+  const connection: { lost: boolean; close?: () => void } = { lost: false };
 
   const begun = client.begin(async (raw: PostgresJsTx) => {
     const guard = guardTransaction(raw);
-    close = guard.close;
+    connection.close = () => guard.close();
     const outcome = await run(guard.tx, raw).then(
       (value) => ({ value }),
       (error: unknown) => ({ error }),
@@ -29,16 +27,22 @@ export function beginPostgresJs<T>(client: PostgresJs, run: (tx: PostgresJsTx, r
     guard.close();
     if ("error" in outcome && isConnectionLoss(outcome.error)) {
       gaveUp.reject(outcome.error);
-      await waitUntilLost();
+      await waitUntilLost(connection);
     }
     // `begin` has rejected already; returning would only make it write.
-    if (lost) return await new Promise<never>(() => undefined);
+    if (connection.lost) return new Promise<never>(() => undefined);
     if ("error" in outcome) throw outcome.error;
     return outcome.value;
   }) as Promise<T>;
   begun.catch(() => {
-    lost = true;
-    close?.();
+    connection.lost = true;
+    connection.close?.();
   });
   return Promise.race([begun, gaveUp.promise]);
+}
+
+async function waitUntilLost(connection: { lost: boolean }): Promise<void> {
+  for (let waited = 0; !connection.lost && waited < CLOSING_MS; waited += STEP_MS) {
+    await new Promise((resolve) => setTimeout(resolve, STEP_MS));
+  }
 }

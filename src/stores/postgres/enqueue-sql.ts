@@ -63,7 +63,8 @@ function manySql(names: Names, { chosen, later }: { chosen: boolean; later: bool
   ];
   const from = `unnest(${arrays.join(", ")}) with ordinality as i(${[columnsOfMessage, ...extra, "ord"].join(", ")})`;
   const values = COLUMNS.map(([name, type]) => (arrayType(type) === type ? name : `${name}::${type}`)).join(", ");
-  if (!chosen && !later) return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${from} order by ord`;
+  if (!chosen && !later)
+    return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${from} order by ord`;
 
   const isNew = chosen ? "(not chosen or id in (select id from fresh))" : "true";
   const isLater = later ? "coalesce(to_timestamp(deliver_at) > statement_timestamp(), false)" : "false";

@@ -71,7 +71,8 @@ export type PostgresClient = PgPool | PostgresJs | Pglite;
 export type PostgresTx = PgClient | PostgresJsTx | PgliteTx;
 
 /** The driver's own type of a transaction, so that handlers see what they know. */
-export type TransactionOf<Client> = unknown extends InferTransaction<Client> ? SqlTransaction : InferTransaction<Client>;
+export type TransactionOf<Client> =
+  unknown extends InferTransaction<Client> ? SqlTransaction : InferTransaction<Client>;
 
 // Overloads are matched from the last one: `connect` of a pg.Pool and `begin` of postgres.js have two each.
 type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx>; (callback: never): unknown } }
@@ -95,8 +96,8 @@ const asText = { getTypeParser: () => (value: string) => value };
 // bool bytea char name int8 int2 int4 text oid json float4 float8 bpchar varchar date timestamp timestamptz numeric uuid
 // jsonb pg_snapshot xid8, then the arrays of bool bytea int2 int4 text varchar int8 float8 oid timestamptz json jsonb xid8.
 const PGLITE_TYPES = [
-  16, 17, 18, 19, 20, 21, 23, 25, 26, 114, 700, 701, 1042, 1043, 1082, 1114, 1184, 1700, 2950, 3802, 5038, 5069, 1000, 1001,
-  1005, 1007, 1009, 1015, 1016, 1022, 1028, 1185, 199, 3807, 271,
+  16, 17, 18, 19, 20, 21, 23, 25, 26, 114, 700, 701, 1042, 1043, 1082, 1114, 1184, 1700, 2950, 3802, 5038, 5069, 1000,
+  1001, 1005, 1007, 1009, 1015, 1016, 1022, 1028, 1185, 199, 3807, 271,
 ];
 const textParsers: object = Object.fromEntries(PGLITE_TYPES.map((oid) => [oid, (value: string) => value]));
 
@@ -115,7 +116,9 @@ function pgRunner(client: PgClient | PgPool): ScriptRunner {
 function postgresJsRunner(sql: PostgresJsTx | PostgresJs): ScriptRunner {
   return {
     async query(text, params = []) {
-      const pending = sql.unsafe(text, params as never[], { prepare: false }) as { raw(): Promise<(Buffer | null)[][]> };
+      const pending = sql.unsafe(text, params as never[], { prepare: false }) as {
+        raw(): Promise<(Buffer | null)[][]>;
+      };
       const rows = await pending.raw();
       return Array.from(rows, (row) => row.map((value) => (value === null ? null : value.toString())));
     },
@@ -140,9 +143,9 @@ function pgliteRunner(client: PgliteTx | Pglite): ScriptRunner {
 /** Recognises node-postgres, postgres.js and PGlite by their shape. */
 export function databaseOf(client: PostgresClient): Database {
   if (isObject(client)) {
-    if ("unsafe" in client && "begin" in client) return postgresJsDatabase(client as PostgresJs);
-    if ("exec" in client && "transaction" in client) return pgliteDatabase(client as Pglite);
-    if ("connect" in client && "totalCount" in client) return pgDatabase(client as PgPool);
+    if ("unsafe" in client && "begin" in client) return postgresJsDatabase(client);
+    if ("exec" in client && "transaction" in client) return pgliteDatabase(client);
+    if ("connect" in client && "totalCount" in client) return pgDatabase(client);
     if ("connect" in client && "query" in client) {
       throw new TxboxError("invalid_option", "createPostgresStore was given a single pg.Client", {
         field: "client",
@@ -208,7 +211,9 @@ function pgliteDatabase(client: Pglite): Database {
     single: true,
     transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
       const context: { client: Pglite | undefined } = { client };
-      const running = client.transaction((tx: PgliteTx) => insideTransaction.run(context, () => run(tx, pgliteRunner(tx))));
+      const running = client.transaction((tx: PgliteTx) =>
+        insideTransaction.run(context, () => run(tx, pgliteRunner(tx))),
+      );
       return running.finally(() => (context.client = undefined)) as Promise<T>;
     },
   };
@@ -227,10 +232,14 @@ function refuseSelfWait(client: Pglite): void {
       writable: true,
       value: (...args: unknown[]) => {
         if (insideTransaction.getStore()?.client !== client) return original(...args);
-        const error = new TxboxError("no_transaction", `A handler called db.${method}() on PGlite, which would wait for itself`, {
-          field: "tx",
-          fix: "Use the transaction that the handler was given: tx.query()",
-        });
+        const error = new TxboxError(
+          "no_transaction",
+          `A handler called db.${method}() on PGlite, which would wait for itself`,
+          {
+            field: "tx",
+            fix: "Use the transaction that the handler was given: tx.query()",
+          },
+        );
         return Promise.reject(error);
       },
     });
@@ -241,22 +250,25 @@ function refuseSelfWait(client: Pglite): void {
 export function transactionRunner(tx: PostgresTx): ScriptRunner & { mayAutocommit: boolean } {
   if (isObject(tx)) {
     if ("unsafe" in tx) {
-      if ("savepoint" in tx) return { ...postgresJsRunner(tx as PostgresJsTx), mayAutocommit: false };
+      if ("savepoint" in tx) return { ...postgresJsRunner(tx), mayAutocommit: false };
       throw notATransaction("the postgres.js instance", "Pass the `tx` of sql.begin(async (tx) => …)");
     }
     if ("exec" in tx && "query" in tx) {
-      if ("rollback" in tx) return { ...pgliteRunner(tx as PgliteTx), mayAutocommit: false };
+      if ("rollback" in tx) return { ...pgliteRunner(tx), mayAutocommit: false };
       throw notATransaction("the PGlite instance", "Pass the `tx` of db.transaction(async (tx) => …)");
     }
     if ("totalCount" in tx) throw notATransaction("a pg.Pool", "Check out a client, BEGIN, and pass that client");
     if ("query" in tx && typeof tx.query === "function") {
-      const client = tx as PgClient;
+      const client = tx;
       const status = client.getTransactionStatus?.();
       if (status === "I") throw notATransaction("a client outside a transaction", "Run BEGIN on it first");
       return { ...pgRunner(client), mayAutocommit: status !== "T" };
     }
   }
-  throw notATransaction(tx === undefined ? "nothing" : `a ${typeof tx}`, "Pass the transaction that writes your own data");
+  throw notATransaction(
+    tx === undefined ? "nothing" : `a ${typeof tx}`,
+    "Pass the transaction that writes your own data",
+  );
 }
 
 export function notATransaction(got: string, fix: string): TxboxError {

@@ -8,13 +8,19 @@ export function schemaMissing(schema: string, cause?: unknown): TxboxError {
 }
 
 export function schemaOutdated(found: number, wanted: number): TxboxError {
-  return new TxboxError("schema_outdated", `The txbox schema is at version ${found}, this code needs ${wanted}`, { fix: MIGRATE });
+  return new TxboxError("schema_outdated", `The txbox schema is at version ${found}, this code needs ${wanted}`, {
+    fix: MIGRATE,
+  });
 }
 
 export function schemaTooNew(found: number, known: number): TxboxError {
-  return new TxboxError("schema_too_new", `The txbox schema is at version ${found}, this code knows ${known} and would harm it`, {
-    fix: "Upgrade the txbox package of this process",
-  });
+  return new TxboxError(
+    "schema_too_new",
+    `The txbox schema is at version ${found}, this code knows ${known} and would harm it`,
+    {
+      fix: "Upgrade the txbox package of this process",
+    },
+  );
 }
 
 const UNDEFINED_TABLE = "42P01";

@@ -16,7 +16,8 @@ export interface GrantRoles {
 /** The SQL that gives roles the least they need; run it as the owner of the tables. */
 export function postgresGrants(names: Names, roles: GrantRoles): string {
   const statements: string[] = [];
-  const grant = (what: string, on: string, role: string) => statements.push(`grant ${what} on ${on} to ${quote(role)};`);
+  const grant = (what: string, on: string, role: string) =>
+    statements.push(`grant ${what} on ${on} to ${quote(role)};`);
   const { writer, consumer, relay, maintainer } = roles;
 
   for (const role of new Set([writer, consumer, relay])) {
@@ -25,7 +26,9 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
     grant("select", names.migration, role);
   }
   if (writer !== undefined) {
-    statements.push("-- A writer adds messages and cannot touch those that are there; xid and position are the database's.");
+    statements.push(
+      "-- A writer adds messages and cannot touch those that are there; xid and position are the database's.",
+    );
     grant(`insert (${columnsOfMessage}), select (position, id)`, names.message, writer);
     grant("insert (id), select (id), delete", names.enqueued_id, writer);
     grant(`insert (${columnsOfMessage}, deliver_at), select (id), delete`, names.scheduled, writer);
@@ -36,13 +39,27 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   if (relay !== undefined) {
     grant(`select, insert (${columnsOfMessage}, created_at)`, names.message, relay);
     grant("select, delete", names.scheduled, relay);
-    for (const view of [names.all_message, names.message_status, names.segment, names.enqueued_id, names.receipt]) grant("select", view, relay);
-    for (const table of ["relay", "cursor", "lane", "member", "blocked", "parked", "delivery", "dead", "batch", "kept_message"] as const) {
+    for (const view of [names.all_message, names.message_status, names.segment, names.enqueued_id, names.receipt])
+      grant("select", view, relay);
+    for (const table of [
+      "relay",
+      "cursor",
+      "lane",
+      "member",
+      "blocked",
+      "parked",
+      "delivery",
+      "dead",
+      "batch",
+      "kept_message",
+    ] as const) {
       grant("select, insert, update, delete", names[table], relay);
     }
   }
   if (maintainer !== undefined) {
-    statements.push("-- Attaching and dropping segments needs ownership, which PostgreSQL gives by membership in the owner's role.");
+    statements.push(
+      "-- Attaching and dropping segments needs ownership, which PostgreSQL gives by membership in the owner's role.",
+    );
     statements.push(membership(names, maintainer));
   }
   return `${statements.join("\n")}\n`;
@@ -60,5 +77,7 @@ end`;
 }
 
 function literal(text: string): string {
-  return text.includes("\\") ? ` E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'` : `'${text.replaceAll("'", "''")}'`;
+  return text.includes("\\")
+    ? ` E'${text.replaceAll("\\", "\\\\").replaceAll("'", "''")}'`
+    : `'${text.replaceAll("'", "''")}'`;
 }

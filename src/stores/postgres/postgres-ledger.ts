@@ -20,7 +20,11 @@ const LOCK_NOT_AVAILABLE = "55P03";
  * Receipts in the handler's own transaction. `received` means that the message is in this store's own log, `failed`
  * that its sender still has it; either may become `processed`, which is final.
  */
-export function createLedger({ database, names, receiptRetentionMs = DEFAULT_RECEIPT_RETENTION_MS }: LedgerOptions): Ledger<PostgresTx> {
+export function createLedger({
+  database,
+  names,
+  receiptRetentionMs = DEFAULT_RECEIPT_RETENTION_MS,
+}: LedgerOptions): Ledger<PostgresTx> {
   const days = { database, names, retentionMs: receiptRetentionMs };
   const sql = ledgerSql(names);
 
@@ -62,7 +66,13 @@ export function createLedger({ database, names, receiptRetentionMs = DEFAULT_REC
   };
 }
 
-async function insert(runner: SqlRunner, names: Names, text: string, receipt: Receipt, ...more: string[]): Promise<Row[]> {
+async function insert(
+  runner: SqlRunner,
+  names: Names,
+  text: string,
+  receipt: Receipt,
+  ...more: string[]
+): Promise<Row[]> {
   const { consumer, messageId, type, correlationId } = receipt;
   const day = receiptDay(messageId);
   try {

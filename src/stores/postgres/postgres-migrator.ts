@@ -36,11 +36,13 @@ export function createMigrator({ database, names, folder = FOLDER }: MigratorOpt
     async migrate() {
       // Nothing to do is the usual case when an application starts: then no lock is taken.
       if ((await pendingOf(database)).length === 0) return [];
-      return await retried(() =>
+      return retried(() =>
         database.transaction(async (_, sql) => {
           // A snapshot taken before the wait for the lock would not show what the previous holder did.
           await sql.query("set transaction isolation level read committed");
-          await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text, 0))", [`txbox:migrate:${names.schema}`]);
+          await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text, 0))", [
+            `txbox:migrate:${names.schema}`,
+          ]);
           const pending = await pendingOf(sql);
           for (const step of pending) await sql.exec(step.sql);
           return pending;
@@ -60,7 +62,7 @@ export function createMigrator({ database, names, folder = FOLDER }: MigratorOpt
 /** Each step records itself, so that its SQL is complete for those who run it by hand. */
 async function readSteps(folder: URL, names: Names): Promise<MigrationStep[]> {
   const files = (await readdir(folder)).filter((file) => /^\d{4}_\w+\.sql$/.test(file)).sort();
-  return await Promise.all(
+  return Promise.all(
     files.map(async (file) => {
       const version = Number(file.slice(0, 4));
       const name = file.slice(5, -4);
@@ -104,6 +106,9 @@ async function versionFound(runner: SqlRunner, names: Names): Promise<number> {
  * transaction waited for the lock; to_regclass alone answers from a cache.
  */
 async function isThere(runner: SqlRunner, lookUp: "to_regclass" | "to_regnamespace", name: string): Promise<boolean> {
-  const rows = await runner.query(`select 1 from (select 1 from pg_class limit 1) c where ${lookUp}($1::text) is not null`, [name]);
+  const rows = await runner.query(
+    `select 1 from (select 1 from pg_class limit 1) c where ${lookUp}($1::text) is not null`,
+    [name],
+  );
   return rows.length > 0;
 }

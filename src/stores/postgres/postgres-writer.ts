@@ -108,7 +108,13 @@ function choices(messages: readonly PreparedMessage[]): string[] {
   const later = messages.some(({ deliverAt }) => deliverAt !== null);
   return [
     ...(chosen ? [plainArray(messages.map(({ idChosen }) => String(idChosen)))] : []),
-    ...(later ? [plainArray(messages.map(({ deliverAt }) => (deliverAt === null ? "NULL" : Math.max(0, deliverAt.getTime()) / 1000)))] : []),
+    ...(later
+      ? [
+          plainArray(
+            messages.map(({ deliverAt }) => (deliverAt === null ? "NULL" : Math.max(0, deliverAt.getTime()) / 1000)),
+          ),
+        ]
+      : []),
   ];
 }
 

@@ -29,35 +29,46 @@ export function receiptDay(messageId: string): string {
 }
 
 export function receiptExpired(what: string, why: string): TxboxError {
-  return new TxboxError("receipt_expired", `The time inside the message id (${what}) ${why}, so a repeat could not be told from a first delivery`, {
-    field: "id",
-    fix: "Look at it as a dead letter; if ids this old are normal, raise receiptRetentionMs",
-  });
+  return new TxboxError(
+    "receipt_expired",
+    `The time inside the message id (${what}) ${why}, so a repeat could not be told from a first delivery`,
+    {
+      field: "id",
+      fix: "Look at it as a dead letter; if ids this old are normal, raise receiptRetentionMs",
+    },
+  );
 }
 
 /**
  * Creates the partition of a day unless it is there. By the database's clock, a day that retention may have dropped
  * already is refused: its receipts are gone. ATTACH, unlike CREATE … PARTITION OF, does not stop inserts meanwhile.
  */
-export async function createReceiptDay({ database, names, retentionMs }: ReceiptDaysOptions, day: string): Promise<void> {
+export async function createReceiptDay(
+  { database, names, retentionMs }: ReceiptDaysOptions,
+  day: string,
+): Promise<void> {
   await retried(() =>
     database.transaction(async (_, sql) => {
       await sql.query("set transaction isolation level read committed");
       await lock(sql, names);
-      const [row] = await sql.query(`select ${isDroppable("$1::text::date")}, $1::text::date > ${TODAY} + ${MAX_DAYS_AHEAD}`, [
-        day,
-        String(retentionMs),
-      ]);
+      const [row] = await sql.query(
+        `select ${isDroppable("$1::text::date")}, $1::text::date > ${TODAY} + ${MAX_DAYS_AHEAD}`,
+        [day, String(retentionMs)],
+      );
       if (row?.[0] === "t") throw receiptExpired(day, "is older than the receipts are kept");
       if (row?.[1] === "t") throw receiptExpired(day, `lies more than ${MAX_DAYS_AHEAD} days ahead`);
       const partition = partitionOf(names, day);
-      const attached = await sql.query("select 1 from pg_inherits where inhparent = $1::text::regclass and inhrelid = to_regclass($2::text)", [
-        names.receipt,
-        partition,
-      ]);
+      const attached = await sql.query(
+        "select 1 from pg_inherits where inhparent = $1::text::regclass and inhrelid = to_regclass($2::text)",
+        [names.receipt, partition],
+      );
       if (attached.length > 0) return;
-      await sql.query(`create table if not exists ${partition} (like ${names.receipt} including defaults including constraints)`);
-      await sql.query(`alter table ${names.receipt} attach partition ${partition} for values from ('${day}') to ('${dayOf(Date.parse(day) + DAY_MS)}')`);
+      await sql.query(
+        `create table if not exists ${partition} (like ${names.receipt} including defaults including constraints)`,
+      );
+      await sql.query(
+        `alter table ${names.receipt} attach partition ${partition} for values from ('${day}') to ('${dayOf(Date.parse(day) + DAY_MS)}')`,
+      );
     }),
   );
 }
@@ -65,7 +76,9 @@ export async function createReceiptDay({ database, names, retentionMs }: Receipt
 /** Makes the partitions from yesterday to the day after tomorrow, so that no delivery has to; those that were missing. */
 export async function createReceiptDays(options: ReceiptDaysOptions): Promise<string[]> {
   const { database, names } = options;
-  const days = await database.query(`select d::date::text from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`);
+  const days = await database.query(
+    `select d::date::text from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
+  );
   const present = new Set((await partitions(database, names)).map(({ day }) => day));
   const missing = days.map(([day]) => String(day)).filter((day) => !present.has(day));
   for (const day of missing) await createReceiptDay(options, day);
@@ -117,7 +130,10 @@ async function partitions(database: Database, names: Names): Promise<{ day: stri
      where i.inhparent = $1::text::regclass and c.relname ~ '_\\d{8}$' order by 1`,
     [names.receipt],
   );
-  return rows.map(([digits, detaching]) => ({ day: String(digits).replace(/(....)(..)(..)/, "$1-$2-$3"), detaching: detaching === "t" }));
+  return rows.map(([digits, detaching]) => ({
+    day: String(digits).replace(/(....)(..)(..)/, "$1-$2-$3"),
+    detaching: detaching === "t",
+  }));
 }
 
 async function lock(sql: SqlRunner, names: Names): Promise<void> {

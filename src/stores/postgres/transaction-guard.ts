@@ -55,7 +55,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
 /** A query of postgres.js is sent when it is awaited, which may be long after it was made. */
 function lazily(result: unknown, check: () => void): unknown {
   if (!isQuery(result)) return result;
-  const send = result.handler;
+  const send = result.handler.bind(result);
   result.handler = (query) => {
     try {
       check();
@@ -74,7 +74,9 @@ interface PostgresJsQuery {
 
 function isQuery(value: unknown): value is PostgresJsQuery {
   if (!(value instanceof Promise)) return false;
-  return "handler" in value && typeof value.handler === "function" && "reject" in value && typeof value.reject === "function";
+  return (
+    "handler" in value && typeof value.handler === "function" && "reject" in value && typeof value.reject === "function"
+  );
 }
 
 function transactionIsOver(): TxboxError {
