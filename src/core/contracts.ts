@@ -101,6 +101,8 @@ export interface QueueSession {
    * the leading ones and end the session: only `leave` may follow.
    */
   settle(claim: Claim, outcomes: readonly Outcome[]): Promise<void>;
+  /** Forgets every claim in hand; what is not settled is claimed again. */
+  abandon(): void;
   /** Renews the lease, shares lanes with other processes, brings in what is due. Called on a timer. */
   tend(): Promise<SessionState>;
   /** Monotonic time (ms) of the next due retry or scheduled message, if one is known. */

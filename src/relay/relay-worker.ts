@@ -129,6 +129,8 @@ export class RelayWorker {
     this.#prefetched = undefined;
     await Promise.allSettled(this.#unsettled);
     this.#unsettled.clear();
+    // A claim that was given up must come again before anything after it is settled.
+    this.#session.abandon();
     if (errorCode(error) === "lease_lost") {
       emit({ type: "lease_lost", relay: name });
       return;

@@ -68,3 +68,14 @@ export function sturdy(runner: SqlRunner, schema: string): SqlRunner {
     },
   };
 }
+
+const SQLSTATE = /^(?=.*\d)[0-9A-Z]{5}$/;
+// The connection, the server's shutdown and start, its resources: not what the statement says.
+const PASSING = /^(?:08|53|57P|58|40)/;
+
+/** Whether the same statement may succeed later: the database is away or out of room, rather than in disagreement. */
+export function isPassing(error: unknown): boolean {
+  if (error instanceof TxboxError) return error.retryable;
+  const code = errorCode(error);
+  return code === undefined || !SQLSTATE.test(code) || PASSING.test(code);
+}

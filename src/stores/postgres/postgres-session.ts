@@ -6,10 +6,11 @@ import type { BlockedKey } from "./blocked-keys.ts";
 import { planBalance } from "./balance.ts";
 import { LogMessage, MESSAGE_COLUMNS } from "./log-message.ts";
 import { drainSql, loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
-import type { SqlRunner } from "./postgres-client.ts";
+import type { Row, SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { cursorOf, openSql, pageSql } from "./postgres-cursor.ts";
+import { isPassing } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
 import { SettleBatch } from "./settle-batch.ts";
@@ -52,7 +53,8 @@ export class PostgresSession implements QueueSession {
   #validUntil = 0;
   /** Rises with every reload: claims of an older generation are void. */
   #generation = 0;
-  #outstanding = 0;
+  /** Claims handed out and not settled yet, in order. */
+  #claims: LogClaim[] = [];
   #stale = true;
   #left = false;
   #paused = false;
@@ -96,9 +98,10 @@ export class PostgresSession implements QueueSession {
   async #claim(): Promise<LogClaim | undefined> {
     if (this.#left) return undefined;
     if (this.#stale) await this.#reload();
+    if (this.#stale) return undefined;
     if (this.#chores.length > 0) {
       // Lanes change hands and commands are carried out between batches, never under one.
-      if (this.#outstanding > 0) return undefined;
+      if (this.#claims.length > 0) return undefined;
       await this.#runChores();
     }
     if (this.#paused || this.#cursors.length === 0) return undefined;
@@ -111,7 +114,10 @@ export class PostgresSession implements QueueSession {
   }
 
   settle(claim: LogClaim, outcomes: readonly Outcome[]): Promise<void> {
+    // Out of turn would step over a claim that was never settled.
+    if (claim.generation === this.#generation && this.#claims[0] !== claim) this.#invalidate();
     if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
+    this.#claims.shift();
     let batch = this.#pending.get(claim.cursor);
     if (batch === undefined) {
       batch = new SettleBatch();
@@ -133,9 +139,12 @@ export class PostgresSession implements QueueSession {
     batch.drained.push(...claim.keys);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     batch.waiters.push({ resolve, reject });
-    this.#outstanding--;
     void this.#startFlush();
     return promise;
+  }
+
+  abandon(): void {
+    this.#invalidate();
   }
 
   async tend(): Promise<SessionState> {
@@ -183,7 +192,7 @@ export class PostgresSession implements QueueSession {
       if (cursor.cur !== undefined && !cursor.exhausted) return await this.#page(cursor);
     }
     if (this.#cursors.some((cursor) => cursor.cur !== undefined)) return undefined;
-    if (this.#outstanding > 0 || this.#pending.size > 0 || this.#flushing !== undefined) return undefined;
+    if (this.#claims.length > 0 || this.#pending.size > 0 || this.#flushing !== undefined) return undefined;
     await this.#tidy();
     return (await this.#open()) ? await this.#claimNew() : undefined;
   }
@@ -208,7 +217,7 @@ export class PostgresSession implements QueueSession {
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
     const narrow = cursor.crashes >= NARROW_FROM;
-    if (narrow && this.#outstanding > 0) return undefined;
+    if (narrow && this.#claims.length > 0) return undefined;
     const generation = this.#generation;
     const limit = narrow ? 1 : this.#options.batch.messages;
     const fetched = BigInt(cursor.fetched);
@@ -220,14 +229,8 @@ export class PostgresSession implements QueueSession {
     if (stragglers) params.push(cursor.fin, String(cursor.lo));
     if (!all) params.push(plainArray(cursor.lanes));
     if (streams !== null) params.push(textArray(streams));
-    this.#outstanding++;
-    let rows;
-    try {
-      const shape = { stragglers, lanes: !all, streams: streams !== null };
-      rows = await this.#sql.query(pageSql(this.#names, MESSAGE_COLUMNS, shape), params);
-    } finally {
-      this.#outstanding--;
-    }
+    const shape = { stragglers, lanes: !all, streams: streams !== null };
+    const rows = await this.#sql.query(pageSql(this.#names, MESSAGE_COLUMNS, shape), params);
     if (generation !== this.#generation) return undefined;
     if (rows.length === 0 && stragglers) {
       cursor.fetched = String(cursor.lo - 1n);
@@ -251,7 +254,7 @@ export class PostgresSession implements QueueSession {
     // One claim belongs to one cursor, so that one settle can fence it.
     const cursor = this.#cursorOf(due[0]!.lane)!;
     const narrow = cursor.crashes >= NARROW_FROM;
-    if (narrow && this.#outstanding > 0) return undefined;
+    if (narrow && this.#claims.length > 0) return undefined;
     const keys = due.filter((key) => this.#cursorOf(key.lane) === cursor).slice(0, narrow ? 1 : KEYS_PER_CLAIM);
     const generation = this.#generation;
     const limit = narrow ? 1 : this.#options.batch.messages;
@@ -263,13 +266,7 @@ export class PostgresSession implements QueueSession {
       String(limit),
       String(this.#options.batch.bytes),
     ];
-    this.#outstanding++;
-    let rows;
-    try {
-      rows = await this.#sql.query(drainSql(this.#names, MESSAGE_COLUMNS), params);
-    } finally {
-      this.#outstanding--;
-    }
+    const rows = await this.#sql.query(drainSql(this.#names, MESSAGE_COLUMNS), params);
     if (generation !== this.#generation) return undefined;
     const messages = rows.map((row) => new LogMessage(row));
     const full = rows.length === limit || (rows.length > 0 && Number(rows.at(-1)![13]) >= this.#options.batch.bytes);
@@ -294,7 +291,7 @@ export class PostgresSession implements QueueSession {
   }
 
   #hold(claim: LogClaim): LogClaim {
-    this.#outstanding++;
+    this.#claims.push(claim);
     return claim;
   }
 
@@ -362,16 +359,16 @@ export class PostgresSession implements QueueSession {
 
   /** Writes once, though the connection may break: the fence tells whether an earlier try had arrived. */
   async #writeFenced(text: string, params: readonly (string | null)[]): Promise<void> {
-    for (;;) {
+    let rows: Row[] | undefined;
+    while (rows === undefined) {
       try {
-        const rows = await this.#sql.query(text, params);
-        if (rows.length === 0) throw leaseLost(this.#options.relay);
-        return;
+        rows = await this.#sql.query(text, params);
       } catch (error) {
-        if (error instanceof TxboxError || this.#clock.monotonic() > this.#validUntil) throw error;
+        if (!isPassing(error) || this.#clock.monotonic() > this.#validUntil) throw error;
         await this.#clock.sleep(SETTLE_RETRY_MS);
       }
     }
+    if (rows.length === 0) throw leaseLost(this.#options.relay);
   }
 
   // ── Owning ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,7 +383,7 @@ export class PostgresSession implements QueueSession {
     this.#stale = true;
     this.#generation++;
     this.#validUntil = 0;
-    this.#outstanding = 0;
+    this.#claims = [];
     const pending = [...this.#pending.values()];
     this.#pending.clear();
     for (const batch of pending) for (const waiter of batch.waiters) waiter.reject(leaseLost(this.#options.relay));
@@ -395,7 +392,7 @@ export class PostgresSession implements QueueSession {
   async #reload(): Promise<void> {
     await this.#flushing?.catch(() => undefined);
     this.#generation++;
-    this.#outstanding = 0;
+    this.#claims = [];
     this.#keys.clear();
     const sentAt = this.#clock.monotonic();
     const cursors = await this.#ownership.load();
