@@ -109,6 +109,8 @@ export class PostgresSession implements QueueSession {
   }
 
   admit(claim: LogClaim): readonly boolean[] | "all" {
+    // Its settle would be refused, so whatever it let out would go out again.
+    if (claim.generation !== this.#generation) return claim.messages.map(() => false);
     if (claim.keys.length > 0 || this.#keys.size === 0) return "all";
     return claim.messages.map((message) => !this.#keys.has(message));
   }
