@@ -1,0 +1,163 @@
+import type { Admin, DeadLetter, DeadQuery } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
+import type { CliContext } from "../cli-context.ts";
+import { defineCommand, type Command } from "../command.ts";
+import { confirm } from "../confirm.ts";
+import { deadDetails, deadTable } from "../dead-table.ts";
+import { EXIT } from "../exit-code.ts";
+import { plural } from "../format-values.ts";
+import { messageRecord } from "../json-text.ts";
+import { isLive } from "../relay-table.ts";
+import { noMore, subcommand } from "../subcommand.ts";
+import { UsageError } from "../usage-error.ts";
+
+const ALL_THERE_IS = 1_000_000;
+
+export const deadCommand: Command = defineCommand({
+  name: "dead",
+  summary: "list, show, requeue and discard dead letters",
+  usage: [
+    "dead list [filters] [--state dead|requeued|discarded]",
+    "dead show ID | --position N [--relay NAME]",
+    "dead requeue ID… | filters | --all",
+    "dead discard ID… | filters | --all [--yes]",
+  ],
+  about:
+    "Requeued messages go out again through the same relay, those of one key in their order. The relay carries out requeue and\n" +
+    "discard between two batches; when none runs, the command waits in the database until one does.",
+  flags: {
+    relay: { kind: "text", value: "NAME", help: "dead letters of this relay" },
+    stream: { kind: "text", value: "NAME", help: "of this stream" },
+    type: { kind: "text", value: "TYPE", help: "of this message type" },
+    key: { kind: "text", value: "KEY", help: "of this ordering key" },
+    id: { kind: "text", value: "ID", help: "with this message id (the same as ID alone)" },
+    position: { kind: "position", help: "at this position" },
+    state: {
+      kind: "text",
+      choices: ["dead", "requeued", "discarded"],
+      help: "list: what became of them (default dead)",
+    },
+    all: { kind: "switch", help: "requeue, discard: every one (of --relay)" },
+    limit: { kind: "integer", min: 1, help: "at most this many, oldest first (list: 100)" },
+    yes: { kind: "switch", help: "do not ask before discarding several" },
+  },
+  examples: [
+    ["dead list --relay to-rabbit", "what died, oldest first"],
+    ["dead show 0198c7c2-…", "payload, headers and every error of one"],
+    ["dead requeue --stream orders --key 4711", "a key's dead letters, in order"],
+    ["dead requeue --type order_created --limit 10", "ten of them, to see whether it works now"],
+    ["dead discard --all --relay audit --yes", "give them up"],
+  ],
+  async run(context, { flags, positionals }) {
+    const { name, rest } = subcommand("dead", positionals, ["list", "show", "requeue", "discard"]);
+    const { relay, stream, type, key, id, position, state, limit, all, yes } = flags;
+    if (state !== undefined && name !== "list")
+      throw new UsageError("--state goes with dead list", { command: "dead" });
+    const filter: DeadQuery = {
+      ...(relay === undefined ? {} : { relay }),
+      ...(stream === undefined ? {} : { stream }),
+      ...(type === undefined ? {} : { type }),
+      ...(key === undefined ? {} : { key }),
+      ...(id === undefined ? {} : { id }),
+      ...(position === undefined ? {} : { position }),
+      ...(limit === undefined ? {} : { limit }),
+    };
+    if (name === "list") {
+      noMore("dead", rest);
+      return list(context, {
+        ...filter,
+        ...(state === undefined ? {} : { state: state as DeadLetter["state"] }),
+      });
+    }
+    const queries = rest.length === 0 ? [filter] : rest.map((one) => ({ ...filter, id: one }));
+    if (name === "show") return show(context, queries);
+    const chosen = rest.length > 0 || [stream, type, key, id, position].some((value) => value !== undefined);
+    if (chosen === (all === true)) {
+      const what = chosen
+        ? "Give filters or --all, not both"
+        : `Which ones? Name an ID, filter by --key, --stream, --type or --position, or say --all`;
+      throw new UsageError(what, { command: "dead" });
+    }
+    const single = queries.every((query) => query.id !== undefined || query.position !== undefined);
+    return tell(context, name, queries, single || name === "requeue" || yes === true);
+  },
+});
+
+async function list(context: CliContext, query: DeadQuery): Promise<void> {
+  const { store } = await context.open();
+  const letters = await store.admin.dead(query);
+  const state = query.state ?? "dead";
+  context.output.result({ dead: letters.map(messageRecord) }, () =>
+    letters.length === 0
+      ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n`
+      : deadTable(letters),
+  );
+}
+
+async function show(context: CliContext, queries: readonly DeadQuery[]): Promise<void> {
+  if (queries.some((query) => query.id === undefined && query.position === undefined)) {
+    throw new UsageError("dead show needs an ID or --position", { command: "dead" });
+  }
+  const { store } = await context.open();
+  const letters: DeadLetter[] = [];
+  for (const query of queries) {
+    const found = await lettersInAnyState(store.admin, query);
+    if (found.length === 0) throw notFound(query);
+    letters.push(...found);
+  }
+  context.output.result({ dead: letters.map(messageRecord) }, () => letters.map(deadDetails).join("\n"));
+}
+
+async function lettersInAnyState(admin: Admin, query: DeadQuery): Promise<DeadLetter[]> {
+  const found = await Promise.all(
+    (["dead", "requeued", "discarded"] as const).map((state) => admin.dead({ ...query, state })),
+  );
+  return found.flat();
+}
+
+/** Writes the command into the rows; the owner of the lane carries it out. */
+async function tell(
+  context: CliContext,
+  what: "requeue" | "discard",
+  queries: readonly DeadQuery[],
+  sure: boolean,
+): Promise<number> {
+  const { output } = context;
+  const { store } = await context.open();
+  const { admin } = store;
+  if (!sure) {
+    const letters = await admin.dead({ limit: ALL_THERE_IS, ...queries[0] });
+    const question = `Discard ${plural(letters.length, "dead letter")}?`;
+    if (letters.length > 0 && !(await confirm(question, false, "dead"))) {
+      output.note("Nothing was changed.");
+      return EXIT.failed;
+    }
+  }
+  let count = 0;
+  const relays = new Set<string>();
+  for (const query of queries) {
+    for (const { relay } of await admin.dead({ limit: ALL_THERE_IS, ...query })) relays.add(relay);
+    const told = await admin[what](query);
+    if (told === 0 && (query.id !== undefined || query.position !== undefined)) throw notFound(query);
+    count += told;
+  }
+  const idle = (await admin.relays())
+    .filter(({ name, lanes }) => relays.has(name) && !lanes.some(isLive))
+    .map(({ name }) => name);
+  const done = what === "requeue" ? "requeued" : "discarded";
+  output.result({ [done]: count, relaysWithoutProcess: idle }, () => {
+    if (count === 0) return "No dead letter matches.\n";
+    const wait =
+      idle.length === 0 ? "" : `No process of ${idle.join(", ")} runs now: it happens when one is started.\n`;
+    return `${plural(count, "dead letter")} will be ${done} by the relay.\n${wait}`;
+  });
+  return EXIT.ok;
+}
+
+function notFound({ id, position, relay }: DeadQuery): TxboxError {
+  const which = id === undefined ? `at position ${String(position)}` : `with id ${id}`;
+  const where = relay === undefined ? "" : ` of relay "${relay}"`;
+  return new TxboxError("not_found", `There is no dead letter ${which}${where}`, {
+    fix: "List them with `txbox dead list`",
+  });
+}

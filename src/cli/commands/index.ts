@@ -1,0 +1,23 @@
+import type { Command } from "../command.ts";
+import { deadCommand } from "./dead.ts";
+import { demoCommand } from "./demo.ts";
+import { grantsCommand } from "./grants.ts";
+import { maintainCommand } from "./maintain.ts";
+import { migrateCommand } from "./migrate.ts";
+import { rebaseCommand } from "./rebase.ts";
+import { relayCommand } from "./relay.ts";
+import { relaysCommand } from "./relays.ts";
+import { statusCommand } from "./status.ts";
+
+/** In the order of the help text. */
+export const COMMANDS: readonly Command[] = [
+  demoCommand,
+  migrateCommand,
+  relayCommand,
+  statusCommand,
+  deadCommand,
+  relaysCommand,
+  maintainCommand,
+  rebaseCommand,
+  grantsCommand,
+];

@@ -1,0 +1,223 @@
+import type { Publisher, Store } from "../../core/contracts.ts";
+import type { RelayEvent } from "../../relay/relay-events.ts";
+import type { RelayOptions } from "../../relay/relay-options.ts";
+import { createRelay, type Relay } from "../../relay/relay.ts";
+import type { CliContext } from "../cli-context.ts";
+import { defineCommand, type Command } from "../command.ts";
+import type { RelayConfig } from "../define-config.ts";
+import { EXIT } from "../exit-code.ts";
+import { plural } from "../format-values.ts";
+import type { LoadedConfig } from "../load-config.ts";
+import { suggestion } from "../parse-flags.ts";
+import { RelayReporter } from "../relay-reporter.ts";
+import { createStdoutPublisher } from "../stdout-publisher.ts";
+import { stopSignal } from "../stop-signal.ts";
+import { UsageError } from "../usage-error.ts";
+
+const STOP_DEADLINE_MS = 10_000;
+
+export const relayCommand: Command = defineCommand({
+  name: "relay",
+  summary: "publish messages until told to stop, or once",
+  usage: ["relay [NAME…] [--all]", "relay [NAME…] --once [--deadline-ms N] [--max N]", "relay NAME --publisher stdout"],
+  about:
+    "Runs the relays of the configuration by name; with a single one there, NAME may be left out. Any number of processes may run\n" +
+    "the same relay: they share its work. SIGTERM or SIGINT stops it cleanly; a second signal ends it at once. While it runs it\n" +
+    "survives restarts of the database and the broker by itself.\n" +
+    "A relay keeps its place in the log, and so its messages, until it is dropped: `txbox relays drop NAME`.",
+  flags: {
+    all: { kind: "switch", help: "every relay of the configuration, in this process" },
+    publisher: { kind: "text", choices: ["stdout"], help: "instead of the configured one: print messages as NDJSON" },
+    once: { kind: "switch", help: "publish what is there now and end, for cron" },
+    "deadline-ms": { kind: "integer", min: 1, help: "--once: take no new messages after this time (default 60000)" },
+    max: { kind: "integer", min: 1, help: "--once: end after about this many messages" },
+    "stop-deadline-ms": { kind: "integer", min: 1, help: `time for a clean stop (default ${STOP_DEADLINE_MS})` },
+    streams: { kind: "list", help: "only these streams; fixed when the relay is first started" },
+    start: { kind: "text", choices: ["earliest", "now"], help: "where a new relay begins (default earliest)" },
+    "batch-size": { kind: "integer", min: 1, help: "messages read, published and settled together (default 1000)" },
+    "max-attempts": { kind: "integer", min: 1, help: "failed attempts until a message is dead (default 10)" },
+    "lease-ms": {
+      kind: "integer",
+      min: 500,
+      help: "a process that dies frees its work after this time (default 30000)",
+    },
+    "no-maintenance": { kind: "switch", help: "leave rotation and retention to others" },
+  },
+  examples: [
+    ["relay to-rabbit", "as a service, under systemd or in a container"],
+    ["relay to-rabbit --once --deadline-ms 50000", "from cron"],
+    ["relay look --publisher stdout --start now", "watch what is enqueued from now on"],
+  ],
+  async run(context, args) {
+    const { flags } = args;
+    const loaded = await context.loadConfig();
+    const names = relayNames(args, loaded);
+    const { store, where } = await context.open();
+    const reporter = new RelayReporter(context.output);
+    try {
+      const failed = Promise.withResolvers<string>();
+      const onEvent = (event: RelayEvent): void => {
+        reporter.report(event);
+        if (event.type === "failed") failed.resolve(event.error);
+      };
+      const relays: Running[] = [];
+      for (const name of names)
+        relays.push(await buildRelay({ name, store, loaded, flags, onEvent, json: context.output.json }));
+      if (flags.once === true) return await drain(context, relays, flags);
+      return await runUntilStopped(context, relays, {
+        where,
+        failed: failed.promise,
+        deadlineMs: flags["stop-deadline-ms"] ?? STOP_DEADLINE_MS,
+      });
+    } finally {
+      reporter.end();
+    }
+  },
+});
+
+interface RelayFlags {
+  readonly all?: boolean;
+  readonly publisher?: string;
+  readonly "deadline-ms"?: number;
+  readonly max?: number;
+  readonly streams?: readonly string[];
+  readonly start?: string;
+  readonly "batch-size"?: number;
+  readonly "max-attempts"?: number;
+  readonly "lease-ms"?: number;
+  readonly "no-maintenance"?: boolean;
+}
+
+interface Running {
+  readonly name: string;
+  readonly relay: Relay;
+  readonly publisher: Publisher;
+}
+
+function relayNames(
+  { flags, positionals }: { flags: RelayFlags; positionals: readonly string[] },
+  { config, file }: LoadedConfig,
+): readonly string[] {
+  const configured = Object.keys(config.relays ?? {});
+  const fail = (message: string): never => {
+    throw new UsageError(message, { command: "relay" });
+  };
+  if (flags.all === true) {
+    if (positionals.length > 0) fail("Give names or --all, not both");
+    return configured.length > 0 ? configured : fail("The configuration has no relays");
+  }
+  if (flags.publisher !== undefined)
+    return positionals.length > 0 ? positionals : fail("Give the relay a name: txbox relay NAME --publisher stdout");
+  for (const name of positionals) {
+    if (configured.includes(name)) continue;
+    if (file === undefined)
+      fail(`Where should "${name}" publish? Describe it in txbox.config.ts, or try --publisher stdout`);
+    fail(
+      `The configuration has no relay "${name}". ${configured.length === 0 ? "It has none" : suggestion(name, configured)}`,
+    );
+  }
+  if (positionals.length > 0) return positionals;
+  if (configured.length === 1) return configured;
+  return fail(
+    configured.length === 0
+      ? "Which relay? Describe one in txbox.config.ts, or try: txbox relay NAME --publisher stdout"
+      : `Which relay? ${configured.join(", ")}, or --all`,
+  );
+}
+
+interface BuildOptions {
+  readonly name: string;
+  readonly store: Store;
+  readonly loaded: LoadedConfig;
+  readonly flags: RelayFlags;
+  readonly onEvent: (event: RelayEvent) => void;
+  readonly json: boolean;
+}
+
+async function buildRelay({ name, store, loaded, flags, onEvent, json }: BuildOptions): Promise<Running> {
+  const { publisher: configured, onEvent: hook, ...options }: Partial<RelayConfig> = loaded.config.relays?.[name] ?? {};
+  const publisher = flags.publisher === "stdout" ? createStdoutPublisher({ asEvents: json }) : await made(configured);
+  if (publisher === undefined) throw new UsageError(`Relay "${name}" has no publisher`, { command: "relay" });
+  const relay = createRelay({
+    ...options,
+    ...overrides(flags),
+    store,
+    name,
+    publisher,
+    onEvent: (event) => {
+      onEvent(event);
+      hook?.(event);
+    },
+  });
+  return { name, relay, publisher };
+}
+
+async function made(publisher: RelayConfig["publisher"] | undefined): Promise<Publisher | undefined> {
+  return typeof publisher === "function" ? publisher() : publisher;
+}
+
+function overrides(flags: RelayFlags): Partial<RelayOptions> {
+  const { streams, start } = flags;
+  return {
+    ...(streams === undefined ? {} : { streams }),
+    ...(start === undefined ? {} : { start: start as "earliest" | "now" }),
+    ...(flags["batch-size"] === undefined ? {} : { batchSize: flags["batch-size"] }),
+    ...(flags["max-attempts"] === undefined ? {} : { maxAttempts: flags["max-attempts"] }),
+    ...(flags["lease-ms"] === undefined ? {} : { leaseMs: flags["lease-ms"] }),
+    ...(flags["no-maintenance"] === true ? { maintenance: false } : {}),
+  };
+}
+
+interface RunOptions {
+  readonly where: string;
+  readonly failed: Promise<string>;
+  readonly deadlineMs: number;
+}
+
+async function runUntilStopped(
+  { output }: CliContext,
+  relays: readonly Running[],
+  { where, failed, deadlineMs }: RunOptions,
+): Promise<number> {
+  const told = toldToStop();
+  for (const { relay } of relays) await relay.start();
+  if (!output.json) output.note(`Publishing from ${where}. Ctrl+C stops it.`);
+  const error = await Promise.race([told.then(() => undefined), failed]);
+  const begunAt = performance.now();
+  await Promise.all(relays.map(({ relay }) => relay.stop({ deadlineMs })));
+  if (performance.now() - begunAt >= deadlineMs) {
+    output.note(`The stop took longer than ${deadlineMs} ms; messages in hand go out again elsewhere.`);
+    return EXIT.failed;
+  }
+  return error === undefined ? EXIT.ok : EXIT.failed;
+}
+
+async function drain({ output }: CliContext, relays: readonly Running[], flags: RelayFlags): Promise<number> {
+  const { "deadline-ms": deadlineMs, max } = flags;
+  const limits = { ...(deadlineMs === undefined ? {} : { deadlineMs }), ...(max === undefined ? {} : { max }) };
+  let stopping = false;
+  void toldToStop().then(async () => {
+    stopping = true;
+    await Promise.all(relays.map(({ relay }) => relay.stop()));
+  });
+  const totals: object[] = [];
+  for (const { name, relay, publisher } of relays) {
+    if (stopping) break;
+    const { published, retried, dead } = await relay.drainOnce(limits);
+    await publisher.close?.();
+    totals.push({ relay: name, published, retried, dead });
+    if (output.json)
+      output.line({ at: new Date().toISOString(), type: "drained", relay: name, published, retried, dead });
+    else output.note(`${name}: published ${plural(published, "message")}, ${retried} to be retried, ${dead} dead`);
+  }
+  return EXIT.ok;
+}
+
+/** By a signal, or because nobody reads what is printed. */
+function toldToStop(): Promise<void> {
+  const signal = stopSignal();
+  return new Promise((resolve) => {
+    signal.addEventListener("abort", () => resolve(), { once: true });
+    process.stdout.once("error", () => resolve());
+  });
+}

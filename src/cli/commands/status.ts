@@ -1,0 +1,157 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Admin, MessageInfo, MessageQuery, RelayInfo } from "../../core/contracts.ts";
+import type { CliContext } from "../cli-context.ts";
+import { defineCommand, type Command } from "../command.ts";
+import { explainFailure } from "../explain-failure.ts";
+import { formatTable } from "../format-table.ts";
+import { formatMs, formatTime } from "../format-values.ts";
+import { messageRecord } from "../json-text.ts";
+import { isLive, relayTable } from "../relay-table.ts";
+import { stopSignal } from "../stop-signal.ts";
+import { UsageError } from "../usage-error.ts";
+
+export const statusCommand: Command = defineCommand({
+  name: "status",
+  summary: "relays and their backlog; or what became of a message",
+  usage: [
+    "status [--relay NAME] [--watch [SECONDS]]",
+    "status --id ID | --key KEY | --aggregate [TYPE:]ID | --correlation ID",
+  ],
+  flags: {
+    watch: {
+      kind: "seconds",
+      fallback: 2,
+      help: "show it again and again (default: every 2 s); with --json a line each time",
+    },
+    relay: { kind: "text", value: "NAME", help: "only this relay" },
+    id: { kind: "text", value: "ID", help: "look up a message by its id" },
+    key: { kind: "text", value: "KEY", help: "messages of an ordering key" },
+    stream: { kind: "text", value: "NAME", help: "with --key: only this stream" },
+    aggregate: { kind: "text", value: "[TYPE:]ID", help: "messages of an aggregate" },
+    correlation: { kind: "text", value: "ID", help: "messages of a chain" },
+    limit: { kind: "integer", min: 1, help: "at most this many messages (default 100)" },
+  },
+  examples: [
+    ["status --watch", "keep an eye on the backlog"],
+    ["status --json | jq '.relays[].pending'", "for a script"],
+    ["status --aggregate order:4711", "what became of an order's messages"],
+  ],
+  async run(context, { flags }) {
+    const query = messageQuery(flags);
+    const { store } = await context.open();
+    const show = async (): Promise<Snapshot> =>
+      query === undefined ? relays(store.admin, flags.relay) : messages(store.admin, query);
+    if (flags.watch === undefined) {
+      const { value, text } = await show();
+      context.output.result(value, () => text);
+      return;
+    }
+    await watch(context, show, flags.watch * 1000);
+  },
+});
+
+interface Snapshot {
+  readonly value: object;
+  readonly text: string;
+}
+
+interface QueryFlags {
+  readonly id?: string;
+  readonly key?: string;
+  readonly stream?: string;
+  readonly aggregate?: string;
+  readonly correlation?: string;
+  readonly relay?: string;
+  readonly limit?: number;
+}
+
+function messageQuery({ id, key, stream, aggregate, correlation, relay, limit }: QueryFlags): MessageQuery | undefined {
+  if (id === undefined && key === undefined && aggregate === undefined && correlation === undefined) {
+    const stray = stream === undefined ? (limit === undefined ? undefined : "--limit") : "--stream";
+    if (stray !== undefined)
+      throw new UsageError(`${stray} goes with --id, --key, --aggregate or --correlation`, { command: "status" });
+    return undefined;
+  }
+  return {
+    ...(id === undefined ? {} : { id }),
+    ...(key === undefined ? {} : { key }),
+    ...(stream === undefined ? {} : { stream }),
+    ...(aggregate === undefined ? {} : aggregateOf(aggregate)),
+    ...(correlation === undefined ? {} : { correlationId: correlation }),
+    ...(relay === undefined ? {} : { relay }),
+    ...(limit === undefined ? {} : { limit }),
+  };
+}
+
+function aggregateOf(text: string): Pick<MessageQuery, "aggregateType" | "aggregateId"> {
+  const colon = text.indexOf(":");
+  return colon === -1
+    ? { aggregateId: text }
+    : { aggregateType: text.slice(0, colon), aggregateId: text.slice(colon + 1) };
+}
+
+async function relays(admin: Admin, only: string | undefined): Promise<Snapshot> {
+  const all = await admin.relays();
+  const shown = only === undefined ? all : all.filter(({ name }) => name === only);
+  if (only !== undefined && shown.length === 0) {
+    throw new UsageError(
+      `There is no relay "${only}". There are ${all.map(({ name }) => name).join(", ") || "none yet"}`,
+    );
+  }
+  const text =
+    shown.length === 0
+      ? "No relay has been started yet: `txbox relay NAME`.\n"
+      : `${relayTable(shown)}\n${ownersText(shown)}`;
+  return { value: { relays: shown }, text };
+}
+
+function ownersText(all: readonly RelayInfo[]): string {
+  const owners = all.flatMap(({ name, lanes }) => lanes.filter(isLive).map((lane) => ({ name, ...lane })));
+  if (owners.length === 0) return "No relay process runs.\n";
+  return formatTable(owners, [
+    { title: "relay", value: ({ name }) => name },
+    { title: "process", value: ({ owner }) => owner },
+    { title: "lanes", align: "right", value: ({ lanes }) => lanes },
+    { title: "lease ends in", align: "right", value: ({ leaseMs }) => formatMs(leaseMs) },
+  ]);
+}
+
+async function messages(admin: Admin, query: MessageQuery): Promise<Snapshot> {
+  const found = await admin.find(query);
+  const text = found.length === 0 ? "No such message.\n" : messageTable(found);
+  return { value: { messages: found.map(messageRecord) }, text };
+}
+
+function messageTable(found: readonly MessageInfo[]): string {
+  return formatTable(found, [
+    { title: "position", align: "right", value: ({ position }) => position?.toString() },
+    { title: "id", value: ({ id }) => id },
+    { title: "stream", value: ({ stream }) => stream },
+    { title: "type", value: ({ type }) => type },
+    { title: "key", value: ({ key }) => key, max: 30 },
+    { title: "relay", value: ({ relay }) => relay },
+    { title: "status", value: ({ status }) => status },
+    { title: "attempts", align: "right", value: ({ attempts }) => attempts },
+    { title: "published", value: ({ publishedAt }) => formatTime(publishedAt) },
+    { title: "last error", value: ({ lastError }) => lastError, max: 60 },
+  ]);
+}
+
+async function watch(context: CliContext, show: () => Promise<Snapshot>, everyMs: number): Promise<void> {
+  const { output } = context;
+  const stop = stopSignal();
+  const clear = process.stdout.isTTY ? "\u001B[H\u001B[J" : "";
+  process.stdout.once("error", () => process.exit(0));
+  while (!stop.aborted) {
+    try {
+      const { value, text } = await show();
+      if (output.json) output.line({ at: new Date().toISOString(), ...value });
+      else output.write(`${clear}${new Date().toISOString()}\n\n${text}\n`);
+    } catch (error) {
+      // A database that restarts comes back; what is wrong with the request stays wrong.
+      if (error instanceof UsageError) throw error;
+      output.note(`txbox: ${explainFailure(error, await context.where()).message}`);
+    }
+    await sleep(everyMs, undefined, { signal: stop }).catch(() => undefined);
+  }
+}

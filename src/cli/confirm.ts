@@ -1,0 +1,14 @@
+import { createInterface } from "node:readline/promises";
+import { UsageError } from "./usage-error.ts";
+
+/** Asks before what cannot be undone. Where nobody can answer, `--yes` is required. */
+export async function confirm(question: string, yes: boolean | undefined, command: string): Promise<boolean> {
+  if (yes === true) return true;
+  if (!process.stdin.isTTY) throw new UsageError(`${question} Add --yes to do it without being asked`, { command });
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    return /^y(es)?$/i.test((await terminal.question(`${question} [y/N] `)).trim());
+  } finally {
+    terminal.close();
+  }
+}

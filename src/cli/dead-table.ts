@@ -1,0 +1,65 @@
+import type { DeadLetter } from "../core/contracts.ts";
+import { formatTable } from "./format-table.ts";
+import { formatTime } from "./format-values.ts";
+import { jsonText, readableBody } from "./json-text.ts";
+
+export function deadTable(letters: readonly DeadLetter[]): string {
+  return formatTable(letters, [
+    { title: "relay", value: ({ relay }) => relay },
+    { title: "position", align: "right", value: ({ position }) => position.toString() },
+    { title: "id", value: ({ id }) => id },
+    { title: "stream", value: ({ stream }) => stream },
+    { title: "type", value: ({ type }) => type },
+    { title: "key", value: ({ key }) => key, max: 30 },
+    {
+      title: "state",
+      value: ({ state, command }) =>
+        command === null ? state : `${state}, to be ${command}${command === "requeue" ? "d" : "ed"}`,
+    },
+    { title: "attempts", align: "right", value: ({ attempts }) => attempts },
+    { title: "died", value: ({ diedAt }) => formatTime(diedAt) },
+    { title: "last error", value: ({ lastError }) => lastError, max: 60 },
+  ]);
+}
+
+/** Everything about one dead letter. */
+export function deadDetails(letter: DeadLetter): string {
+  const {
+    id,
+    relay,
+    position,
+    stream,
+    type,
+    key,
+    aggregateType,
+    aggregateId,
+    state,
+    command,
+    attempts,
+    createdAt,
+    diedAt,
+  } = letter;
+  const body = readableBody(letter);
+  const lines: [string, string][] = [
+    ["id", id],
+    ["relay", relay],
+    ["state", command === null ? state : `${state} (${command} waits for the relay)`],
+    ["stream", stream],
+    ["type", type],
+    ["key", key ?? "–"],
+    ["aggregate", aggregateId === null ? "–" : `${aggregateType ?? ""}:${aggregateId}`],
+    ["position", position.toString()],
+    ["enqueued", createdAt.toISOString()],
+    ["died", diedAt.toISOString()],
+    ["attempts", String(attempts)],
+    ["headers", jsonText(letter.headers)],
+    "payload" in body ? ["payload", jsonText(body.payload)] : ["body", `${body.bodyBase64} (base64)`],
+  ];
+  const errors = letter.errors.length === 0 ? [{ at: diedAt.toISOString(), error: letter.lastError }] : letter.errors;
+  return [
+    ...lines.map(([name, value]) => `${name.padEnd(10)} ${value}`),
+    "errors",
+    ...errors.map(({ at, error }) => `  ${at}  ${error}`),
+    "",
+  ].join("\n");
+}

@@ -1,0 +1,106 @@
+import { existsSync } from "node:fs";
+import { basename, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { TxboxError } from "../core/errors.ts";
+import { rejectUnknownOptions } from "../core/options.ts";
+import type { DatabaseConfig, RelayConfig, TxboxConfig } from "./define-config.ts";
+import { UsageError } from "./usage-error.ts";
+
+const FILES = ["txbox.config.ts", "txbox.config.mts", "txbox.config.js", "txbox.config.mjs"];
+
+/** Complete by construction: a new option that is missing here does not compile. */
+const CONFIG_KEYS = keysOf<TxboxConfig>({ database: true, store: true, relays: true, close: true });
+const DATABASE_KEYS = keysOf<DatabaseConfig>({
+  url: true,
+  schema: true,
+  tablePrefix: true,
+  segmentMs: true,
+  retentionMs: true,
+  abandonAfterMs: true,
+  receiptRetentionMs: true,
+});
+const RELAY_KEYS = keysOf<RelayConfig>({
+  publisher: true,
+  batchSize: true,
+  batchBytes: true,
+  streams: true,
+  unordered: true,
+  start: true,
+  maxAttempts: true,
+  backoff: true,
+  onDead: true,
+  maxParked: true,
+  leaseMs: true,
+  maxPollMs: true,
+  maintenance: true,
+  onEvent: true,
+});
+
+export interface LoadedConfig {
+  readonly config: TxboxConfig;
+  /** Undefined when there is no file. */
+  readonly file: string | undefined;
+}
+
+/** The configuration file named, or the one in the folder, or an empty configuration. */
+export async function loadConfig(cwd: string, named: string | undefined): Promise<LoadedConfig> {
+  const file = named === undefined ? FILES.map((name) => resolve(cwd, name)).find(existsSync) : resolve(cwd, named);
+  if (file === undefined) return { config: {}, file: undefined };
+  if (!existsSync(file)) throw new UsageError(`There is no configuration file ${file}`);
+  const name = basename(file);
+  let module: object;
+  try {
+    module = (await import(pathToFileURL(file).href)) as object;
+  } catch (error) {
+    throw new UsageError(`${name} cannot be loaded: ${reasonOf(error)}`, { cause: error });
+  }
+  const config = "default" in module ? module.default : undefined;
+  if (!isObject(config))
+    throw new UsageError(`${name} has no default export. Write \`export default defineConfig({ … })\``);
+  check(name, config);
+  return { config, file };
+}
+
+function check(name: string, config: Record<string, unknown>): asserts config is TxboxConfig & Record<string, unknown> {
+  try {
+    rejectUnknownOptions(name, config, CONFIG_KEYS);
+    const { database, store, relays, close } = config;
+    if (database !== undefined)
+      rejectUnknownOptions(`${name}: database`, objectAt(name, "database", database), DATABASE_KEYS);
+    if (database !== undefined && store !== undefined)
+      fail(`${name} has both "store" and "database". Keep one of them`);
+    if (store !== undefined && !isObject(store) && typeof store !== "function")
+      fail(`${name}: store must be a store or a function`);
+    if (close !== undefined && typeof close !== "function") fail(`${name}: close must be a function`);
+    for (const [relay, options] of Object.entries(objectAt(name, "relays", relays ?? {}))) {
+      const at = `relays.${relay}`;
+      const { publisher } = objectAt(name, at, options);
+      rejectUnknownOptions(`${name}: ${at}`, options as object, RELAY_KEYS);
+      if (!isObject(publisher) && typeof publisher !== "function")
+        fail(`${name}: ${at}.publisher must be a publisher or a function that makes one`);
+    }
+  } catch (error) {
+    if (error instanceof TxboxError) throw new UsageError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+function objectAt(name: string, at: string, value: unknown): Record<string, unknown> {
+  return isObject(value) ? value : fail(`${name}: ${at} must be an object`);
+}
+
+function fail(message: string): never {
+  throw new UsageError(message);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message.split("\n", 1).join("") : String(error);
+}
+
+function keysOf<T extends object>(keys: Readonly<Record<keyof T, true>>): readonly string[] {
+  return Object.keys(keys);
+}

@@ -1,0 +1,101 @@
+import type { RelayEvent } from "../relay/relay-events.ts";
+import { formatMs, plural } from "./format-values.ts";
+import type { Output } from "./output.ts";
+
+const PROGRESS_MS = 5000;
+
+/** Tells what relays do: every event as NDJSON, or lines for people with the batches summed up. */
+export class RelayReporter {
+  readonly #output: Output;
+  readonly #timer: NodeJS.Timeout;
+  readonly #sums = new Map<string, { published: number; retried: number; dead: number }>();
+  #since = performance.now();
+
+  constructor(output: Output) {
+    this.#output = output;
+    this.#timer = setInterval(() => this.#progress(), PROGRESS_MS);
+    this.#timer.unref();
+  }
+
+  readonly report = (event: RelayEvent): void => {
+    if (this.#output.json) {
+      this.#output.line({ at: new Date().toISOString(), ...event });
+      return;
+    }
+    if (event.type === "batch") this.#add(event);
+    else this.#output.note(`${new Date().toISOString()} ${event.relay}: ${sentence(event)}`);
+  };
+
+  end(): void {
+    clearInterval(this.#timer);
+    if (!this.#output.json) this.#progress();
+  }
+
+  #add({ relay, published, retried, dead }: Extract<RelayEvent, { type: "batch" }>): void {
+    const sum = this.#sums.get(relay) ?? { published: 0, retried: 0, dead: 0 };
+    this.#sums.set(relay, {
+      published: sum.published + published,
+      retried: sum.retried + retried,
+      dead: sum.dead + dead,
+    });
+  }
+
+  #progress(): void {
+    const seconds = Math.max(0.001, (performance.now() - this.#since) / 1000);
+    this.#since = performance.now();
+    for (const [relay, { published, retried, dead }] of this.#sums) {
+      const rate = Math.round(published / seconds).toLocaleString("en-US");
+      const rest = retried + dead === 0 ? "" : `, ${retried} to be retried, ${dead} dead`;
+      this.#output.note(
+        `${new Date().toISOString()} ${relay}: published ${plural(published, "message")} (${rate}/s)${rest}`,
+      );
+    }
+    this.#sums.clear();
+  }
+}
+
+function sentence(event: Exclude<RelayEvent, { type: "batch" }>): string {
+  switch (event.type) {
+    case "started":
+      return `started as ${event.owner}`;
+    case "stopped":
+      return "stopped";
+    case "lanes":
+      return `works on ${event.lanes} of 64 lanes`;
+    case "paused":
+    case "resumed":
+      return event.type;
+    case "full":
+      return `takes no new messages: ${plural(event.parked, "message")} wait behind failed ones`;
+    case "not_full":
+      return "takes new messages again";
+    case "outage":
+      return `the target is out (${event.error}); next try in ${formatMs(event.delayMs)}`;
+    case "recovered":
+      return "the target is back";
+    case "retry":
+      return `message ${event.id} failed (attempt ${event.attempts}): ${event.error}; next try in ${formatMs(event.delayMs)}`;
+    case "dead":
+      return `message ${event.id} is dead after ${plural(event.attempts, "attempt")}: ${event.error}`;
+    case "lease_lost":
+      return "lost its lease; what was in hand goes out again";
+    case "store_error":
+      return `the store cannot be used: ${event.error}`;
+    case "maintained":
+      return maintained(event.report);
+    case "failed":
+      return `cannot go on: ${event.error}`;
+  }
+}
+
+function maintained({
+  rotated,
+  droppedSegments,
+  heldBackBy,
+}: Extract<RelayEvent, { type: "maintained" }>["report"]): string {
+  const parts: string[] = [];
+  if (rotated) parts.push("began a new segment");
+  if (droppedSegments.length > 0) parts.push(`dropped ${droppedSegments.join(", ")}`);
+  if (heldBackBy.length > 0) parts.push(`kept old segments for ${heldBackBy.join(", ")}`);
+  return parts.join("; ");
+}

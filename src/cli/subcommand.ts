@@ -1,0 +1,20 @@
+import { suggestion } from "./parse-flags.ts";
+import { UsageError } from "./usage-error.ts";
+
+/** The first word after the command, which must be one of `known`; and the words after it. */
+export function subcommand<const Name extends string>(
+  command: string,
+  positionals: readonly string[],
+  known: readonly Name[],
+): { readonly name: Name; readonly rest: readonly string[] } {
+  const [first, ...rest] = positionals;
+  if (first === undefined) throw new UsageError(`txbox ${command} what? ${known.join(", ")}`, { command });
+  const name = known.find((candidate) => candidate === first);
+  if (name === undefined)
+    throw new UsageError(`There is no "txbox ${command} ${first}". ${suggestion(first, known)}`, { command });
+  return { name, rest };
+}
+
+export function noMore(command: string, rest: readonly string[]): void {
+  if (rest.length > 0) throw new UsageError(`"${rest.join(" ")}" is too much`, { command });
+}
