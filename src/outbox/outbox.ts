@@ -68,7 +68,7 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
   }
 
   async function enqueue(tx: Tx, messages: unknown): Promise<Enqueued | Enqueued[] | undefined> {
-    requireTransaction(tx);
+    requireTransaction(messages === undefined && looksLikeMessages(tx) ? undefined : tx);
     if (Array.isArray(messages)) return enqueueMany(tx, messages);
     const [enqueued] = await writer.enqueue(tx, [prepareMessage(messages, maxPayloadBytes)]);
     notifyEnqueued(store);
@@ -98,6 +98,13 @@ function requireStore(options: unknown): void {
     field: "store",
     fix: "Pass { store: createPostgresStore({ client: pool }) }",
   });
+}
+
+/** Somebody forgot the transaction and passed the message in its place. */
+function looksLikeMessages(value: unknown): boolean {
+  return (
+    Array.isArray(value) || (typeof value === "object" && value !== null && "stream" in value && "payload" in value)
+  );
 }
 
 function requireTransaction(tx: unknown): void {

@@ -1,0 +1,115 @@
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createInbox, createOutbox } from "../../src/index.ts";
+import { createPostgresStore } from "../../src/stores/postgres/index.ts";
+import type { TestDatabase } from "../harness/index.ts";
+import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+
+const NAMES = { schema: 'Gr"ants', tablePrefix: "o'dd_" };
+const ROLES = { writer: 'app "writer"', consumer: "app'consumer", relay: "app\\relay", maintainer: "App Maintainer" };
+const INSUFFICIENT_PRIVILEGE = "42501";
+
+const quote = (name: string) => `"${name.replaceAll('"', '""')}"`;
+
+describe.skipIf(!hasPostgres())("grants", () => {
+  let base: TestDatabase;
+  let admin: pg.Pool;
+  const pools: pg.Pool[] = [];
+
+  beforeAll(async () => {
+    base = await testDatabase();
+    admin = new pg.Pool({ connectionString: base.url });
+    const store = createPostgresStore({ client: admin, ...NAMES });
+    await store.migrator.migrate();
+    for (const role of Object.values(ROLES)) await admin.query(`create role ${quote(role)} login`);
+    await admin.query(store.grants(ROLES));
+    // Granting again changes nothing.
+    await admin.query(store.grants(ROLES));
+  });
+  afterAll(async () => {
+    for (const pool of pools) await pool.end();
+    for (const role of Object.values(ROLES))
+      await admin.query(`drop owned by ${quote(role)}; drop role ${quote(role)}`);
+    await admin.end();
+    await base.drop();
+  });
+
+  function as(role: string) {
+    const url = new URL(base.url);
+    const pool = new pg.Pool({ host: url.hostname, port: Number(url.port), user: role, database: base.name });
+    pools.push(pool);
+    return { pool, store: createPostgresStore({ client: pool, ...NAMES }) };
+  }
+
+  async function transaction<T>(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await pool.connect();
+    try {
+      await client.query("begin");
+      const result = await run(client);
+      await client.query("commit");
+      return result;
+    } catch (error) {
+      await client.query("rollback");
+      throw error;
+    } finally {
+      client.release();
+    }
+  }
+
+  it("let a writer enqueue in every way", async () => {
+    const { pool, store } = as(ROLES.writer);
+    await store.migrator.check();
+    const outbox = createOutbox({ store });
+    const message = { stream: "s", type: "t", payload: 1 };
+    const later = new Date(Date.now() + 60_000);
+    await transaction(pool, async (tx) => {
+      await outbox.enqueue(tx, message);
+      await outbox.enqueue(tx, [message, { ...message, payload: new Uint8Array([1]) }]);
+      await outbox.enqueue(tx, { ...message, id: "chosen" });
+      expect(await outbox.enqueue(tx, { ...message, id: "chosen" })).toEqual({ id: "chosen", duplicate: true });
+      await outbox.enqueue(tx, [
+        message,
+        { ...message, id: "later", deliverAt: later },
+        { ...message, deliverAt: later },
+      ]);
+      await outbox.lockKey(tx, { stream: "s", key: "k" });
+      expect(await outbox.cancel(tx, "later")).toBe(true);
+    });
+  });
+
+  it("let a writer do nothing else", async () => {
+    const { pool } = as(ROLES.writer);
+    const table = (name: string) => `${quote(NAMES.schema)}.${quote(NAMES.tablePrefix + name)}`;
+    const refused = [
+      `insert into ${table("message")} (position, size, lane, id, stream, type) overriding system value values (1, 1, 1, 'x', 's', 't')`,
+      `insert into ${table("message")} (xid, size, lane, id, stream, type) values ('1', 1, 1, 'x', 's', 't')`,
+      `insert into ${table("message")} (created_at, size, lane, id, stream, type) values (now(), 1, 1, 'x', 's', 't')`,
+      `update ${table("message")} set type = 'x'`,
+      `delete from ${table("message")}`,
+      `truncate ${table("message")}`,
+      `select payload from ${table("message")}`,
+      `select payload from ${table("message_0")}`,
+      `insert into ${table("message_0")} (size, lane, id, stream, type) values (1, 1, 'x', 's', 't')`,
+      `update ${table("scheduled")} set deliver_at = now()`,
+      `select * from ${table("cursor")}`,
+      `insert into ${table("receipt")} values ('0001-01-01', 'c', 'm', 't', null, 'processed')`,
+      `insert into ${table("migration")} values (9, 'x')`,
+      `create table ${table("mine")} ()`,
+    ];
+    for (const sql of refused)
+      await expect(pool.query(sql), sql).rejects.toMatchObject({ code: INSUFFICIENT_PRIVILEGE });
+  });
+
+  it("let a consumer keep receipts", async () => {
+    const { store } = as(ROLES.consumer);
+    const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
+    const message = { id: "foreign", type: "t", body: "1", headers: {} };
+    expect([await inbox.handle(message), await inbox.handle(message)]).toEqual(["processed", "duplicate"]);
+  });
+
+  it("make a maintainer a member of the owner", async () => {
+    const { pool } = as(ROLES.maintainer);
+    await pool.query(`create table ${quote(NAMES.schema)}.made ()`);
+    await pool.query(`drop table ${quote(NAMES.schema)}.made`);
+  });
+});

@@ -1,0 +1,31 @@
+import { describe, expect, it } from "vitest";
+import { PermanentError, TxboxError, UnavailableError } from "../../../src/core/errors.ts";
+import { judgeFailure } from "../../../src/inbox/judge-failure.ts";
+
+const coded = (code: string) => Object.assign(new Error(code), { code });
+
+describe("judgeFailure", () => {
+  it.each([
+    ["a handler's error", new Error("x"), true, "failed"],
+    ["something thrown that is no error", "x", true, "failed"],
+    ["a handler's constraint violation", coded("23505"), true, "failed"],
+    ["a handler that could not reach its own target", coded("ECONNREFUSED"), true, "failed"],
+    ["a PermanentError", new PermanentError("x"), true, "rejected"],
+    ["a PermanentError of another copy of the package", coded("permanent"), true, "rejected"],
+    ["an UnavailableError", new UnavailableError("x"), true, "unavailable"],
+    ["a handler's timeout", new TxboxError("handler_timeout", "x"), true, "failed"],
+    ["a shutdown in the handler", coded("57P01"), true, "unavailable"],
+    ["an expired receipt", new TxboxError("receipt_expired", "x"), false, "rejected"],
+    ["a missing schema", new TxboxError("schema_missing", "x"), false, "unavailable"],
+    ["a refused connection", coded("ECONNREFUSED"), false, "unavailable"],
+    ["a broken pipe", coded("EPIPE"), false, "unavailable"],
+    ["a pool's timeout", new Error("timeout exceeded when trying to connect"), false, "unavailable"],
+    ["too many connections", coded("53300"), false, "unavailable"],
+    ["a full disk", coded("53100"), false, "unavailable"],
+    ["a standby", coded("25006"), false, "unavailable"],
+    ["a lost connection", coded("08006"), false, "unavailable"],
+    ["a deferred constraint at commit", coded("23503"), false, "failed"],
+  ])("takes %s rightly", (_, error, fromHandler, status) => {
+    expect(judgeFailure(error, fromHandler)).toEqual({ status, error });
+  });
+});
