@@ -16,7 +16,7 @@ export interface RelayOptions {
   publisher: Publisher;
   /** Messages read, published and settled together. Default 1000. */
   batchSize?: number;
-  /** A batch holds no more than this many bytes plus one message. Default 4 MiB. */
+  /** A batch holds no more than this many bytes plus one message. Default 16 MiB. */
   batchBytes?: number;
   /** Only these streams. Fixed when the relay is first started. Default: all. */
   streams?: readonly string[];
@@ -94,7 +94,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireRole(options.publisher?.publish, "publisher", "a publisher, such as createInProcessBus()");
   const batchSize = options.batchSize ?? 1000;
   requireInteger(of, "batchSize", batchSize, 1, 10_000);
-  const batchBytes = options.batchBytes ?? 4 * 1024 * 1024;
+  const batchBytes = options.batchBytes ?? 16 * 1024 * 1024;
   requireInteger(of, "batchBytes", batchBytes, 1);
   const leaseMs = options.leaseMs ?? 30_000;
   requireInteger(of, "leaseMs", leaseMs, 500, 3_600_000);

@@ -1,22 +1,29 @@
 import type { Headers, Message } from "../../core/message.ts";
 import type { Row } from "./postgres-client.ts";
 
-/** The columns behind a LogMessage, in the order of its row. */
-export const MESSAGE_COLUMNS: string = [
-  "position",
-  "id",
-  "stream",
-  "type",
-  "key",
-  "aggregate_type",
-  "aggregate_id",
-  "correlation_id",
-  "headers",
-  "payload",
-  "body",
-  "date_part('epoch', created_at)",
-  "lane",
-].join(", ");
+/**
+ * The columns behind a LogMessage, in the order of its row. With `inline`, an SQL expression, bodies of more bytes are
+ * left out.
+ */
+export function messageColumns(inline?: string): string {
+  const body = (column: string) => (inline === undefined ? column : `case when size <= ${inline} then ${column} end`);
+  return [
+    "position",
+    "id",
+    "stream",
+    "type",
+    "key",
+    "aggregate_type",
+    "aggregate_id",
+    "correlation_id",
+    "headers",
+    body("payload"),
+    body("body"),
+    "date_part('epoch', created_at)",
+    "lane",
+    "size",
+  ].join(", ");
+}
 
 /** A row of the log. Fields are read from the row when asked for: a relay that only moves bodies decodes nothing else. */
 export class LogMessage implements Message {
@@ -66,5 +73,13 @@ export class LogMessage implements Message {
   }
   get lane(): number {
     return Number(this.#row[12]);
+  }
+  get size(): number {
+    return Number(this.#row[13]);
+  }
+  /** For a body that was too large to be read with its page. */
+  fillBody(payload: string | null, body: string | null): void {
+    this.#row[9] = payload;
+    this.#row[10] = body;
   }
 }

@@ -1,4 +1,5 @@
 import type { BlockedKey } from "./blocked-keys.ts";
+import { messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
 import { DURABLE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -28,21 +29,19 @@ export function parkedKeyOf(row: Row, now: number): Omit<BlockedKey, "name" | "e
 
 /**
  * Parked messages of some keys, in order, each with the number of its key. Parameters: relay, streams, keys, solos,
- * limit, bytes. The fences keep the planner from joining the parked rows with the whole log.
+ * limit, inline. The fences keep the planner from joining the parked rows with the whole log.
  */
-export function drainSql(names: Names, columns: string): string {
+export function drainSql(names: Names): string {
   return `
-select ${columns}, before + size, nth from (
-  select *, sum(size) over (order by position rows unbounded preceding) - size as before from (
-    select m.*, k.nth
-    from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
-    cross join lateral (
-      select p.position from ${names.parked} p
-      where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo
-      order by p.position limit $5::text::int) p
-    cross join lateral (select * from ${names.all_message} a where a.position = p.position limit 1) m
-    order by m.position limit $5::text::int) page) sized
-where before < $6::text::bigint`;
+select ${messageColumns("$6::text::int")}, nth from (
+  select m.*, k.nth
+  from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
+  cross join lateral (
+    select p.position from ${names.parked} p
+    where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo
+    order by p.position limit $5::text::int) p
+  cross join lateral (select * from ${names.all_message} a where a.position = p.position limit 1) m
+  order by m.position limit $5::text::int) page`;
 }
 
 /**

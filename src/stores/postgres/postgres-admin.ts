@@ -1,6 +1,6 @@
 import type { Admin, DeadLetter, DeadQuery, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { LogMessage, MESSAGE_COLUMNS } from "./log-message.ts";
+import { LogMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
@@ -50,7 +50,7 @@ async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<
     // A message without a correlation of its own is the first of its chain.
     .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);
-  const columns = MESSAGE_COLUMNS.replace("lane", "0");
+  const columns = messageColumns().replace(" lane,", " 0,");
   const rows = await sql.query(
     `select ${columns}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
      from ${names.message_status} ${c.where} order by position nulls last, relay limit ${limitOf(query.limit)}`,
@@ -63,12 +63,12 @@ function messageInfo(row: Row): MessageInfo {
   return {
     ...fieldsOf(row),
     position: row[0] == null ? null : BigInt(row[0]),
-    relay: row[13]!,
-    status: row[14] as MessageStatus,
-    attempts: Number(row[15]),
-    lastError: row[16]!,
-    publishedAt: dateOf(row[17]!),
-    deliverAt: dateOf(row[18]!),
+    relay: row[14]!,
+    status: row[15] as MessageStatus,
+    attempts: Number(row[16]),
+    lastError: row[17]!,
+    publishedAt: dateOf(row[18]!),
+    deliverAt: dateOf(row[19]!),
   };
 }
 
@@ -91,20 +91,20 @@ function deadConditions(query: DeadQuery): Conditions {
 async function dead(sql: SqlRunner, names: Names, query: DeadQuery): Promise<DeadLetter[]> {
   const c = deadConditions(query);
   const rows = await sql.query(
-    `select ${MESSAGE_COLUMNS}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
+    `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
      from ${names.dead} ${c.where} order by position, relay limit ${limitOf(query.limit)}`,
     c.params,
   );
   return rows.map((row) => ({
     ...fieldsOf(row),
     position: BigInt(row[0]!),
-    relay: row[13]!,
-    state: row[14] as DeadLetter["state"],
-    command: row[15] as DeadLetter["command"],
-    attempts: Number(row[16]),
-    lastError: row[17]!,
-    errors: JSON.parse(row[18]!) as DeadLetter["errors"],
-    diedAt: dateOf(row[19]!)!,
+    relay: row[14]!,
+    state: row[15] as DeadLetter["state"],
+    command: row[16] as DeadLetter["command"],
+    attempts: Number(row[17]),
+    lastError: row[18]!,
+    errors: JSON.parse(row[19]!) as DeadLetter["errors"],
+    diedAt: dateOf(row[20]!)!,
   }));
 }
 

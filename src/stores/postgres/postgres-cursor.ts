@@ -1,3 +1,4 @@
+import { messageColumns } from "./log-message.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Progress over a set of lanes, as last read from or written to the database. Positions and ids stay text. */
@@ -93,15 +94,14 @@ export interface PageShape {
 }
 
 /**
- * The next page of a window. Parameters: after, prev, cur, limit, bytes, floor, then fin and lo for stragglers, then
- * lanes and streams as the shape says. Sizes are summed in the database, so that one page never holds more than `bytes`
- * plus one message.
+ * The next page of a window. Parameters: after, prev, cur, limit, inline, then fin and lo for stragglers, then lanes and
+ * streams as the shape says. Bodies larger than `inline` bytes are left out, see `largeBodiesSql`: summing up sizes in
+ * the database would cost as much as reading the page.
  */
-export function pageSql(names: Names, columns: string, shape: PageShape): string {
-  let n = 6;
+export function pageSql(names: Names, shape: PageShape): string {
+  let n = 5;
   const where = [
     "position > $1::text::bigint",
-    "position > $6::text::bigint",
     "not pg_visible_in_snapshot(xid, $2::text::pg_snapshot)",
     "pg_visible_in_snapshot(xid, $3::text::pg_snapshot)",
   ];
@@ -109,8 +109,13 @@ export function pageSql(names: Names, columns: string, shape: PageShape): string
   if (shape.lanes) where.push(`lane = any ($${++n}::text::smallint[])`);
   if (shape.streams) where.push(`stream = any ($${++n}::text::text[])`);
   return `
-select ${columns}, before + size from (
-  select *, sum(size) over (order by position rows unbounded preceding) - size as before from (
-    select * from ${names.message} where ${where.join(" and ")} order by position limit $4::text::int) page) sized
-where before < $5::text::bigint`;
+select ${messageColumns("$5::text::int")} from ${names.message}
+where ${where.join(" and ")} order by position limit $4::text::int`;
+}
+
+/** Bodies left out of a page. Parameter: positions. */
+export function largeBodiesSql(names: Names): string {
+  return `
+select p.position, m.payload, m.body from unnest($1::text::bigint[]) p (position)
+cross join lateral (select payload, body from ${names.all_message} a where a.position = p.position limit 1) m`;
 }

@@ -1,15 +1,15 @@
 import type { Claim, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { LANES } from "../../core/lane.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { planBalance } from "./balance.ts";
-import { LogMessage, MESSAGE_COLUMNS } from "./log-message.ts";
-import { drainSql, loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
+import type { LogMessage } from "./log-message.ts";
+import { PageReader } from "./page-reader.ts";
+import { loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
-import { plainArray, textArray } from "./postgres-client.ts";
+import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { cursorOf, openSql, pageSql } from "./postgres-cursor.ts";
+import { cursorOf, openSql } from "./postgres-cursor.ts";
 import { isPassing } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
@@ -46,10 +46,10 @@ export class PostgresSession implements QueueSession {
   readonly #options: JoinOptions;
   readonly #clock: Clock;
   readonly #ownership: PostgresOwnership;
+  readonly #reader: PageReader;
   readonly #keys: BlockedKeys;
   readonly #lease: string;
   #cursors: Cursor[] = [];
-  #streams: readonly string[] | null = null;
   #validUntil = 0;
   /** Rises with every reload: claims of an older generation are void. */
   #generation = 0;
@@ -69,6 +69,7 @@ export class PostgresSession implements QueueSession {
     this.#names = names;
     this.#options = options;
     this.#clock = clock;
+    this.#reader = new PageReader(sql, names, options.batch);
     this.#keys = new BlockedKeys(new Set(options.unordered));
     this.#lease = `${options.leaseMs} ms`;
     this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
@@ -160,7 +161,7 @@ export class PostgresSession implements QueueSession {
     const view = await this.#ownership.look();
     requireSound(view, this.#options.relay);
     this.#paused = view.paused;
-    this.#streams = view.streams;
+    this.#reader.streams = view.streams;
     this.#planChores(view);
     if (view.scheduledInMs !== null && view.scheduledInMs <= 0) view.scheduledInMs = await this.#promote();
     this.#scheduledDueAt = view.scheduledInMs === null ? undefined : this.#clock.monotonic() + view.scheduledInMs;
@@ -222,25 +223,8 @@ export class PostgresSession implements QueueSession {
     if (narrow && this.#claims.length > 0) return undefined;
     const generation = this.#generation;
     const limit = narrow ? 1 : this.#options.batch.messages;
-    const fetched = BigInt(cursor.fetched);
-    const stragglers = cursor.fin !== "{}" && fetched < cursor.lo - 1n;
-    const after = stragglers || fetched >= cursor.lo - 1n ? fetched : cursor.lo - 1n;
-    const all = cursor.lanes.length === LANES;
-    const streams = this.#streams;
-    const params = [String(after), cursor.prev, cursor.cur!, String(limit), String(this.#options.batch.bytes), cursor.floor];
-    if (stragglers) params.push(cursor.fin, String(cursor.lo));
-    if (!all) params.push(plainArray(cursor.lanes));
-    if (streams !== null) params.push(textArray(streams));
-    const shape = { stragglers, lanes: !all, streams: streams !== null };
-    const rows = await this.#sql.query(pageSql(this.#names, MESSAGE_COLUMNS, shape), params);
+    const { messages, last } = await this.#reader.page(cursor, limit);
     if (generation !== this.#generation) return undefined;
-    if (rows.length === 0 && stragglers) {
-      cursor.fetched = String(cursor.lo - 1n);
-      return await this.#page(cursor);
-    }
-    const cut = rows.length > 0 && Number(rows.at(-1)![13]) >= this.#options.batch.bytes;
-    const last = !stragglers && rows.length < limit && !cut;
-    const messages = rows.map((row) => new LogMessage(row));
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
     if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
     if (generation !== this.#generation) return undefined;
@@ -260,19 +244,8 @@ export class PostgresSession implements QueueSession {
     const keys = due.filter((key) => this.#cursorOf(key.lane) === cursor).slice(0, narrow ? 1 : KEYS_PER_CLAIM);
     const generation = this.#generation;
     const limit = narrow ? 1 : this.#options.batch.messages;
-    const params = [
-      this.#options.relay,
-      textArray(keys.map((key) => key.stream)),
-      textArray(keys.map((key) => key.key)),
-      plainArray(keys.map((key) => key.solo)),
-      String(limit),
-      String(this.#options.batch.bytes),
-    ];
-    const rows = await this.#sql.query(drainSql(this.#names, MESSAGE_COLUMNS), params);
+    const { messages, entries, full } = await this.#reader.parked(this.#options.relay, keys, limit);
     if (generation !== this.#generation) return undefined;
-    const messages = rows.map((row) => new LogMessage(row));
-    const full = rows.length === limit || (rows.length > 0 && Number(rows.at(-1)![13]) >= this.#options.batch.bytes);
-    const entries = rows.map((row) => keys[Number(row[14]) - 1]!);
     const found = new Set(entries);
     for (const key of keys) {
       // Messages that are parked and cannot be read are looked for again: their segment may be changing hands.

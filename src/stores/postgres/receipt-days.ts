@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { errorCode, TxboxError } from "../../core/errors.ts";
 import { uuidv7Time } from "../../core/uuid.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
 import { retried } from "./postgres-errors.ts";
@@ -79,27 +79,43 @@ export async function createReceiptDays(options: ReceiptDaysOptions): Promise<st
   const days = await database.query(
     `select d::date::text from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
   );
-  const present = new Set((await partitions(database, names)).map(({ day }) => day));
+  const attached = (await partitions(database, names)).filter(({ state }) => state === "attached");
+  const present = new Set(attached.map(({ day }) => day));
   const missing = days.map(([day]) => String(day)).filter((day) => !present.has(day));
   for (const day of missing) await createReceiptDay(options, day);
   return missing;
 }
 
 /** Drops the days beyond retention without stopping inserts, and deletes old receipts of foreign ids; the dropped days. */
-export async function dropOldReceipts({ database, names, retentionMs }: ReceiptDaysOptions): Promise<string[]> {
+export async function dropOldReceipts(options: ReceiptDaysOptions): Promise<string[]> {
+  const { database, names, retentionMs } = options;
   const dropped: string[] = [];
-  for (const { day, detaching } of await partitions(database, names)) {
-    const [row] = await database.query(`select ${isDroppable("$1::text::date")}`, [day, String(retentionMs)]);
+  for (const partition of await partitions(database, names)) {
+    const [row] = await database.query(`select ${isDroppable("$1::text::date")}`, [partition.day, String(retentionMs)]);
     if (row?.[0] !== "t") continue;
-    const partition = partitionOf(names, day);
-    // One connection has nobody to run concurrently with, and an interrupted detach can only be finalised.
-    const how = detaching ? "finalize" : database.single ? "" : "concurrently";
-    await database.query(`alter table ${names.receipt} detach partition ${partition} ${how}`);
-    await database.query(`drop table ${partition}`);
-    dropped.push(day);
+    try {
+      await dropDay(options, partition);
+      dropped.push(partition.day);
+    } catch (error) {
+      // Another process is at it.
+      if (!RACED.has(errorCode(error) ?? "")) throw error;
+    }
   }
   await deleteForeign(database, names, retentionMs);
   return dropped;
+}
+
+/** undefined_table, object_not_in_prerequisite_state, wrong_object_type. */
+const RACED: ReadonlySet<string> = new Set(["42P01", "55000", "42809"]);
+
+async function dropDay({ database, names }: ReceiptDaysOptions, { day, state }: Partition): Promise<void> {
+  const table = partitionOf(names, day);
+  if (state !== "detached") {
+    // One connection has nobody to run concurrently with, and an interrupted detach can only be finalised.
+    const how = state === "detaching" ? "finalize" : database.single ? "" : "concurrently";
+    await database.query(`alter table ${names.receipt} detach partition ${table} ${how}`);
+  }
+  await database.query(`drop table ${table}`);
 }
 
 async function deleteForeign(database: Database, names: Names, retentionMs: number): Promise<void> {
@@ -124,15 +140,25 @@ function isDroppable(day: string): string {
   return `(${day} + 1)::timestamp <= (now() at time zone 'utc') - $2::text::float8 * interval '1 ms'`;
 }
 
-async function partitions(database: Database, names: Names): Promise<{ day: string; detaching: boolean }[]> {
+interface Partition {
+  day: string;
+  /** Whoever was stopped between detaching and dropping leaves a detached one behind. */
+  state: "attached" | "detaching" | "detached";
+}
+
+async function partitions(database: Database, names: Names): Promise<Partition[]> {
   const rows = await database.query(
-    `select substring(c.relname from '_(\\d{8})$'), i.inhdetachpending from pg_inherits i join pg_class c on c.oid = i.inhrelid
-     where i.inhparent = $1::text::regclass and c.relname ~ '_\\d{8}$' order by 1`,
+    `select right(c.relname, 8), case when i.inhrelid is null then 'detached' when i.inhdetachpending then 'detaching' else 'attached' end
+     from pg_class p
+     join pg_class c on c.relnamespace = p.relnamespace and c.relkind = 'r' and starts_with(c.relname, p.relname || '_')
+       and substr(c.relname, length(p.relname) + 2) ~ '^[0-9]{8}$'
+     left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = p.oid
+     where p.oid = $1::text::regclass order by 1`,
     [names.receipt],
   );
-  return rows.map(([digits, detaching]) => ({
+  return rows.map(([digits, state]) => ({
     day: String(digits).replace(/(....)(..)(..)/, "$1-$2-$3"),
-    detaching: detaching === "t",
+    state: state as Partition["state"],
   }));
 }
 

@@ -1,56 +1,107 @@
 import type { RelayInfo } from "../../core/contracts.ts";
-import type { SqlRunner } from "./postgres-client.ts";
+import { LANES } from "../../core/lane.ts";
+import type { Row, SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Pending messages are counted up to here, then estimated. */
 const COUNT_CAP = 10_000;
+/** Over how many positions the share of rows per position is taken for an estimate. */
+const SAMPLE = 10_000;
 
-interface RawFigures extends Omit<RelayInfo, "published" | "lanes"> {
-  published: string;
-  lanes: { owner: string | null; lanes: number; leaseMs: number; epoch: string }[];
+interface PendingFigures {
+  pending: number;
+  estimated: boolean;
+  oldestAgeMs: number | null;
 }
 
-/** State of every relay without counting the log: index probes, and an estimate beyond the cap. */
+/** State of every relay without counting the log: index probes from each cursor's horizon, an estimate beyond the cap. */
 export async function relayFigures(sql: SqlRunner, names: Names): Promise<RelayInfo[]> {
-  const n = names;
-  // What a cursor has not settled: rows past prev's horizon, and those of transactions that were running in prev.
-  const open = `m.position > c.floor and l.relay = c.relay and l.lane = m.lane and l.cursor_id = c.id
-    and (r.streams is null or m.stream = any (r.streams))
-    and not (c.cur is not null and m.position <= c.done and pg_visible_in_snapshot(m.xid, c.cur))`;
-  const past = `from ${n.message} m, ${n.lane} l where m.xid >= pg_snapshot_xmax(c.prev) and ${open}`;
-  const stragglers = `from pg_snapshot_xip(c.prev) x, ${n.message} m, ${n.lane} l where m.xid = x and ${open}`;
+  const relays = await sql.query(relaysSql(names));
+  const cursors = await sql.query(cursorsSql(names));
+  const infos: RelayInfo[] = [];
+  for (const [name, streams, paused, parked, blockedKeys, dead, waitingMs] of relays) {
+    const own = cursors.filter((cursor) => cursor[0] === name);
+    const figures: PendingFigures[] = [];
+    for (const cursor of own) figures.push(await pendingOf(sql, names, cursor, streams!));
+    const ages = [waitingMs === null ? null : Number(waitingMs), ...figures.map((figure) => figure.oldestAgeMs)];
+    infos.push({
+      name: name!,
+      streams: streams === null ? null : (JSON.parse(streams!) as string[]),
+      paused: paused === "t",
+      lanes: own.map((cursor) => ({
+        owner: cursor[1]!,
+        epoch: BigInt(cursor[2]!),
+        leaseMs: Math.round(Number(cursor[3])),
+        lanes: Number(cursor[4]),
+      })),
+      published: own.reduce((sum, cursor) => sum + BigInt(cursor[5]!), 0n),
+      pending: figures.reduce((sum, figure) => sum + figure.pending, Number(parked)),
+      pendingEstimated: figures.some((figure) => figure.estimated),
+      oldestPendingAgeMs: ages.reduce((oldest, age) => (age === null ? oldest : Math.max(oldest ?? 0, age)), null),
+      parked: Number(parked),
+      blockedKeys: Number(blockedKeys),
+      dead: Number(dead),
+    });
+  }
+  return infos;
+}
+
+function relaysSql(n: Names): string {
+  return `
+select r.name, array_to_json(r.streams), r.paused,
+  (select count(*) from ${n.parked} p where p.relay = r.name), (select count(*) from ${n.blocked} b where b.relay = r.name),
+  (select count(*) from ${n.dead} d where d.relay = r.name and d.state = 'dead'),
+  (select max(date_part('epoch', clock_timestamp() - m.created_at)) * 1000
+   from (select min(p.position) as position from ${n.parked} p where p.relay = r.name) first
+   cross join lateral (select created_at from ${n.all_message} a where a.position = first.position limit 1) m)
+from ${n.relay} r order by r.name`;
+}
+
+function cursorsSql(n: Names): string {
+  return `
+select c.relay, c.owner, c.epoch, date_part('epoch', c.lease_until - clock_timestamp()) * 1000,
+  (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), c.settled,
+  c.prev, pg_snapshot_xmax(c.prev), c.cur, c.done, c.floor,
+  (select array_agg(l.lane) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)
+from ${n.cursor} c order by c.id`;
+}
+
+/** What one cursor has not settled: rows past the horizon of `prev`, and those of transactions that ran in it. */
+async function pendingOf(sql: SqlRunner, names: Names, cursor: Row, streams: string | null): Promise<PendingFigures> {
+  const [prev, horizon, cur, done, floor, lanes] = cursor.slice(6);
+  const params = [floor!, lanes ?? "{}", streams, cur!, done!];
+  const open = `m.position > $1::text::bigint and m.lane = any ($2::text::smallint[])
+    and ($3::text is null or m.stream in (select json_array_elements_text($3::text::json)))
+    and ($4::text is null or m.position > $5::text::bigint or not pg_visible_in_snapshot(m.xid, $4::text::pg_snapshot))`;
   const rows = await sql.query(
-    `select json_build_object('name', r.name, 'streams', r.streams, 'paused', r.paused,
-       'published', coalesce(sum(f.settled), 0)::text,
-       'pending', coalesce(sum(f.pending), 0), 'pendingEstimated', coalesce(bool_or(f.capped), false),
-       'oldestPendingAgeMs', date_part('epoch', clock_timestamp() - least(min(f.oldest), (
-          select min(m.created_at) from ${n.blocked} b, ${n.all_message} m where b.relay = r.name and m.position = b.position))) * 1000,
-       'parked', (select count(*) from ${n.parked} p where p.relay = r.name),
-       'blockedKeys', (select count(*) from ${n.blocked} b where b.relay = r.name),
-       'dead', (select count(*) from ${n.dead} d where d.relay = r.name and d.state = 'dead'),
-       'lanes', coalesce(json_agg(json_build_object('owner', f.owner, 'lanes', f.lanes, 'epoch', f.epoch::text,
-          'leaseMs', date_part('epoch', f.lease_until - clock_timestamp()) * 1000) order by f.id)
-          filter (where f.id is not null), '[]'))
-     from ${n.relay} r
-     left join lateral (
-       select c.*, (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id) as lanes,
-         k.counted > ${COUNT_CAP} as capped,
-         k.stragglers + case when k.counted <= ${COUNT_CAP} then k.counted else greatest(k.counted, (
-           (select coalesce(max(position), 0) from ${n.message}) - k.first) * k.density)::bigint end as pending,
-         k.oldest
-       from ${n.cursor} c cross join lateral (
-         select (select count(*) from (select 1 ${past} order by m.xid limit ${COUNT_CAP + 1}) capped) as counted,
-           (select count(*) ${stragglers}) as stragglers,
-           (select m.position ${past} order by m.xid, m.position limit 1) as first,
-           least((select m.created_at ${past} order by m.xid, m.position limit 1), (select min(m.created_at) ${stragglers})) as oldest,
-           (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id) / 64.0 as density) k
-       where c.relay = r.name) f on true
-     group by r.name order by r.name`,
+    `select count(*), min(position), date_part('epoch', clock_timestamp() - min(created_at)) * 1000 from (
+       select m.position, m.created_at from ${names.message} m where m.xid >= $6::text::xid8 and ${open}
+       order by m.xid limit ${COUNT_CAP + 1}) past
+     union all
+     select count(*), null, date_part('epoch', clock_timestamp() - min(m.created_at)) * 1000
+     from pg_snapshot_xip($7::text::pg_snapshot) x
+     cross join lateral (select * from ${names.message} s where s.xid = x order by s.position) m where ${open}`,
+    [...params, horizon!, prev!],
   );
-  return rows.map((row) => {
-    const raw = JSON.parse(row[0]!) as RawFigures;
-    const pending = Number(raw.pending) + Number(raw.parked);
-    const lanes = raw.lanes.map((lane) => ({ ...lane, epoch: BigInt(lane.epoch) }));
-    return { ...raw, pending, published: BigInt(raw.published), lanes };
-  });
+  const [past, late] = rows;
+  const counted = Number(past![0]);
+  const ages = rows.flatMap((row) => (row[2] === null ? [] : [Number(row[2])]));
+  const estimated = counted > COUNT_CAP;
+  const estimate = estimated ? await distance(sql, names, BigInt(past![1]!), Number(cursor[4]) / LANES) : counted;
+  return {
+    pending: Math.max(counted, estimate) + Number(late![0]),
+    estimated,
+    oldestAgeMs: ages.length === 0 ? null : Math.max(...ages),
+  };
+}
+
+/** Positions from there to the end of the log, times the recent share of rows per position, times the share of lanes. */
+async function distance(sql: SqlRunner, names: Names, from: bigint, laneShare: number): Promise<number> {
+  const [row] = await sql.query(
+    `with last as (select max(position) as position from ${names.message})
+     select last.position, (select count(*) from ${names.message} m where m.position > last.position - ${SAMPLE}) from last`,
+  );
+  const span = Number(BigInt(row![0] ?? "0") - from + 1n);
+  const density = Math.min(1, Number(row![1]) / Math.min(SAMPLE, span));
+  return Math.round(span * density * laneShare);
 }

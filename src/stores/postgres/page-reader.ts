@@ -1,0 +1,110 @@
+import { LANES } from "../../core/lane.ts";
+import type { BlockedKey } from "./blocked-keys.ts";
+import { LogMessage } from "./log-message.ts";
+import { drainSql } from "./parking-sql.ts";
+import type { SqlRunner } from "./postgres-client.ts";
+import { plainArray, textArray } from "./postgres-client.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+import { largeBodiesSql, pageSql } from "./postgres-cursor.ts";
+import type { Names } from "./postgres-names.ts";
+
+export interface Page {
+  messages: LogMessage[];
+  /** Nothing follows in this window. */
+  last: boolean;
+}
+
+export interface ParkedPage {
+  messages: LogMessage[];
+  /** The key of each message. */
+  entries: BlockedKey[];
+  /** More may be parked than was read. */
+  full: boolean;
+}
+
+export interface BatchLimit {
+  messages: number;
+  bytes: number;
+}
+
+/** Reads messages in batches that are bounded in number and bytes. */
+export class PageReader {
+  /** Only these streams; null: all. */
+  streams: readonly string[] | null = null;
+  readonly #sql: SqlRunner;
+  readonly #names: Names;
+  readonly #limit: BatchLimit;
+  /** Bodies up to this size are read with their page, so that a page never holds more than the limit. */
+  readonly #inline: number;
+
+  constructor(sql: SqlRunner, names: Names, limit: BatchLimit) {
+    this.#sql = sql;
+    this.#names = names;
+    this.#limit = limit;
+    this.#inline = Math.min(2 ** 31 - 1, Math.max(256, Math.floor(limit.bytes / limit.messages)));
+  }
+
+  /** The next page of a window: first what transactions that were running in `prev` left below `lo`, then the rest. */
+  async page(cursor: Cursor, limit: number): Promise<Page> {
+    const fetched = BigInt(cursor.fetched);
+    const lastBelow = cursor.lo - 1n;
+    if (cursor.fin !== "{}" && fetched < lastBelow) {
+      const rows = await this.#query(cursor, limit, fetched, true);
+      if (rows.length > 0) return { messages: (await this.#fit(rows)).messages, last: false };
+    }
+    const rows = await this.#query(cursor, limit, fetched > lastBelow ? fetched : lastBelow, false);
+    const { messages, cut } = await this.#fit(rows);
+    return { messages, last: rows.length < limit && !cut };
+  }
+
+  async parked(relay: string, keys: readonly BlockedKey[], limit: number): Promise<ParkedPage> {
+    const rows = await this.#sql.query(drainSql(this.#names), [
+      relay,
+      textArray(keys.map((key) => key.stream)),
+      textArray(keys.map((key) => key.key)),
+      plainArray(keys.map((key) => key.solo)),
+      String(limit),
+      String(this.#inline),
+    ]);
+    const { messages, cut } = await this.#fit(rows.map((row) => new LogMessage(row)));
+    const entries = messages.map((_, i) => keys[Number(rows[i]![14]) - 1]!);
+    return { messages, entries, full: cut || rows.length === limit };
+  }
+
+  async #query(cursor: Cursor, limit: number, after: bigint, stragglers: boolean): Promise<LogMessage[]> {
+    const floor = BigInt(cursor.floor);
+    const shape = { stragglers, lanes: cursor.lanes.length < LANES, streams: this.streams !== null };
+    const params = [String(after > floor ? after : floor), cursor.prev, cursor.cur!, String(limit), String(this.#inline)];
+    if (shape.stragglers) params.push(cursor.fin, String(cursor.lo));
+    if (shape.lanes) params.push(plainArray(cursor.lanes));
+    if (this.streams !== null) params.push(textArray(this.streams));
+    const rows = await this.#sql.query(pageSql(this.#names, shape), params);
+    return rows.map((row) => new LogMessage(row));
+  }
+
+  /** As many as fit into the limit, but at least one, with their large bodies. */
+  async #fit(read: LogMessage[]): Promise<{ messages: LogMessage[]; cut: boolean }> {
+    let count = 0;
+    let large = false;
+    for (let bytes = 0; count < read.length && bytes < this.#limit.bytes; count++) {
+      const message = read[count]!;
+      const { size } = message;
+      bytes += size;
+      large ||= size > this.#inline;
+    }
+    const messages = count === read.length ? read : read.slice(0, count);
+    if (large) await this.#fill(messages.filter((message) => message.size > this.#inline));
+    return { messages, cut: count < read.length };
+  }
+
+  async #fill(messages: readonly LogMessage[]): Promise<void> {
+    const positions = plainArray(messages.map((message) => message.positionText));
+    const rows = await this.#sql.query(largeBodiesSql(this.#names), [positions]);
+    const bodies = new Map(rows.map((row) => [row[0], row]));
+    for (const message of messages) {
+      const row = bodies.get(message.positionText);
+      if (row === undefined) throw new Error(`The body of message ${message.positionText} is gone`);
+      message.fillBody(row[1]!, row[2]!);
+    }
+  }
+}
