@@ -95,13 +95,20 @@ async function pendingOf(sql: SqlRunner, names: Names, cursor: Row, streams: str
   };
 }
 
-/** Positions from there to the end of the log, times the recent share of rows per position, times the share of lanes. */
+/** Positions in use from there to the end of the log, times the recent share of rows per position and of lanes. */
 async function distance(sql: SqlRunner, names: Names, from: bigint, laneShare: number): Promise<number> {
-  const [row] = await sql.query(
-    `with last as (select max(position) as position from ${names.message})
-     select last.position, (select count(*) from ${names.message} m where m.position > last.position - ${SAMPLE}) from last`,
+  // Segments leave gaps between each other, so each is measured on its own.
+  const rows = await sql.query(
+    `select r.first, r.last, (select count(*) from ${names.message} m where m.position > r.last - ${SAMPLE} and m.position >= r.first
+         and m.position <= r.last)
+     from ${names.segment} s cross join lateral (
+       select greatest(min(position), $1::text::bigint) as first, max(position) as last from ${names.message} m
+       where m.position >= s.n * 4294967296 and m.position < (s.n + 1) * 4294967296) r
+     where (s.n + 1) * 4294967296 > $1::text::bigint and r.last >= $1::text::bigint`,
+    [String(from)],
   );
-  const span = Number(BigInt(row![0] ?? "0") - from + 1n);
-  const density = Math.min(1, Number(row![1]) / Math.min(SAMPLE, span));
-  return Math.round(span * density * laneShare);
+  return rows.reduce((sum, [first, last, sampled]) => {
+    const span = Number(BigInt(last!) - BigInt(first!) + 1n);
+    return sum + Math.round(span * (Number(sampled) / Math.min(SAMPLE, span)) * laneShare);
+  }, 0);
 }
