@@ -212,6 +212,13 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10),
     ]);
     expect(await receipts(old.id)).toEqual([]);
+    // As left behind by a process that was killed in between.
+    await inbox.handle(old);
+    const table = store.names.of(
+      `receipt_${new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10).replaceAll("-", "")}`,
+    );
+    await store.database.query(`alter table ${store.names.receipt} detach partition ${table}`);
+    expect(await dropOldReceipts({ ...days, retentionMs: 5 * DAY_MS })).toHaveLength(1);
     await store.database.query(
       `update ${store.names.receipt} set received_at = now() - interval '30 days' where message_id = 'foreign-1'`,
     );
