@@ -12,20 +12,34 @@ export function rejectUnknownOptions(of: string, options: object, known: readonl
   }
 }
 
-export function requireInteger(of: string, name: string, value: unknown, min: number, max = Number.MAX_SAFE_INTEGER): void {
+export function requireInteger(
+  of: string,
+  name: string,
+  value: unknown,
+  min: number,
+  max = Number.MAX_SAFE_INTEGER,
+): void {
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return;
-  throw new TxboxError("invalid_option", `${of}: ${name} must be a whole number from ${min} to ${max}, got ${String(value)}`, {
-    field: name,
-    fix: `Set ${name} to a number in that range`,
-  });
+  throw new TxboxError(
+    "invalid_option",
+    `${of}: ${name} must be a whole number from ${min} to ${max}, got ${String(value)}`,
+    {
+      field: name,
+      fix: `Set ${name} to a number in that range`,
+    },
+  );
 }
 
 export function requireName(of: string, name: string, value: unknown): void {
   if (typeof value === "string" && /^[\w.:-]{1,100}$/.test(value)) return;
-  throw new TxboxError("invalid_option", `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${JSON.stringify(value)}`, {
-    field: name,
-    fix: `Give ${name} such a value`,
-  });
+  throw new TxboxError(
+    "invalid_option",
+    `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${JSON.stringify(value)}`,
+    {
+      field: name,
+      fix: `Give ${name} such a value`,
+    },
+  );
 }
 
 /** The name in `known` with the fewest edits, if it is near enough to be a slip. */

@@ -34,7 +34,13 @@ export function uuidv7(nowMs: number = Date.now()): string {
 /** A UUIDv7 of another time than now, with a random counter; leaves the rising sequence of the process alone. */
 export function uuidv7At(timeMs: number): string {
   const time = timeMs.toString(16).padStart(12, "0");
-  let tail = HEX[0x70 | (randomByte() & 0x0f)]! + HEX[randomByte()]! + "-" + HEX[0x80 | (randomByte() & 0x3f)]! + HEX[randomByte()]! + "-";
+  let tail =
+    HEX[0x70 | (randomByte() & 0x0f)]! +
+    HEX[randomByte()]! +
+    "-" +
+    HEX[0x80 | (randomByte() & 0x3f)]! +
+    HEX[randomByte()]! +
+    "-";
   for (let i = 0; i < 6; i++) tail += HEX[randomByte()]!;
   return `${time.slice(0, 8)}-${time.slice(8)}-${tail}`;
 }

@@ -19,7 +19,12 @@ export interface ClaimStop {
  * Publishes a claim and says what became of each message. While the target is out it waits and tries again what is
  * left; asked to stop, it returns the outcomes of the leading messages that are done.
  */
-export async function publishClaim(claim: Claim, session: QueueSession, settings: RelaySettings, stop: ClaimStop): Promise<Outcome[]> {
+export async function publishClaim(
+  claim: Claim,
+  session: QueueSession,
+  settings: RelaySettings,
+  stop: ClaimStop,
+): Promise<Outcome[]> {
   if (claim.crashes >= settings.maxCrashes) return [deadByCrashes(claim, settings)];
   return await new ClaimPublication(claim, session, settings, stop).run();
 }
@@ -122,7 +127,11 @@ class ClaimPublication {
       this.#held.add(key);
       // What the publisher has not been given yet waits; so does what it held back.
       for (let later = i + 1; later < this.#outcomes.length; later++) {
-        if (this.#outcomes[later] === undefined && !this.#settings.publisher.keepsKeyOrder && this.#keyOf(this.#claim.messages[later]!) === key) {
+        if (
+          this.#outcomes[later] === undefined &&
+          !this.#settings.publisher.keepsKeyOrder &&
+          this.#keyOf(this.#claim.messages[later]!) === key
+        ) {
           this.#outcomes[later] = WAITING;
         }
       }
@@ -155,11 +164,18 @@ function deadByCrashes(claim: Claim, settings: RelaySettings): Outcome {
   const attempts = (claim.attempts?.[0] ?? 0) + claim.crashes;
   const error = `The process died ${claim.crashes} times with this message in hand`;
   settings.emit({ type: "dead", relay: settings.name, id: message.id, position: message.position, attempts, error });
-  return { status: "dead", error, attempts, block: message.key !== null && settings.onDead(message.stream) === "block" };
+  return {
+    status: "dead",
+    error,
+    attempts,
+    block: message.key !== null && settings.onDead(message.stream) === "block",
+  };
 }
 
 function leaseRanOut(relay: string): TxboxError {
-  return new TxboxError("lease_lost", `Relay "${relay}": the lease ran out before the messages were sent`, { retryable: true });
+  return new TxboxError("lease_lost", `Relay "${relay}": the lease ran out before the messages were sent`, {
+    retryable: true,
+  });
 }
 
 function wrongResults(wanted: number, got: number): TxboxError {

@@ -110,7 +110,8 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireInteger(of, "backoff.maxMs", backoff.maxMs, backoff.baseMs);
   requireOneOf("start", options.start ?? "earliest", ["earliest", "now"]);
   const { onDead = "continue", onEvent } = options;
-  for (const choice of typeof onDead === "string" ? [onDead] : Object.values(onDead)) requireOneOf("onDead", choice, ["continue", "block"]);
+  for (const choice of typeof onDead === "string" ? [onDead] : Object.values(onDead))
+    requireOneOf("onDead", choice, ["continue", "block"]);
   return {
     store: options.store,
     name: options.name,

@@ -85,7 +85,8 @@ export class RelayWorker {
     // Its error comes up when it is awaited; until then it must not count as unhandled.
     this.#prefetched.catch(() => undefined);
     const startedAt = this.#settings.clock.monotonic();
-    const outcomes = claim.messages.length === 0 ? [] : await publishClaim(claim, this.#session, this.#settings, this.#stop);
+    const outcomes =
+      claim.messages.length === 0 ? [] : await publishClaim(claim, this.#session, this.#settings, this.#stop);
     if (outcomes.length > 0) this.#count(outcomes, this.#settings.clock.monotonic() - startedAt);
     if (outcomes.length > 0 || claim.messages.length === 0) this.#settle(claim, outcomes);
     while (this.#unsettled.size >= MAX_UNSETTLED) await Promise.race(this.#unsettled);

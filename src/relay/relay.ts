@@ -75,7 +75,9 @@ class StandingRelay implements Relay {
     const timer = setTimeout(() => this.#giveUp.abort(), deadlineMs);
     const hardStop = new Promise<void>((resolve) => {
       // A publisher that ignores its signal is left behind: its messages go out again elsewhere.
-      this.#giveUp.signal.addEventListener("abort", () => setTimeout(resolve, Math.min(1000, deadlineMs)), { once: true });
+      this.#giveUp.signal.addEventListener("abort", () => setTimeout(resolve, Math.min(1000, deadlineMs)), {
+        once: true,
+      });
     });
     await Promise.race([Promise.all(this.#tasks), hardStop]);
     clearTimeout(timer);
@@ -134,7 +136,16 @@ class StandingRelay implements Relay {
   async #join(): Promise<void> {
     const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked } = this.#settings;
     await store.migrator.check();
-    this.#session = await store.queue.join({ relay: name, owner, leaseMs, start, streams, unordered, batch, maxParked });
+    this.#session = await store.queue.join({
+      relay: name,
+      owner,
+      leaseMs,
+      start,
+      streams,
+      unordered,
+      batch,
+      maxParked,
+    });
     this.#worker = new RelayWorker(this.#settings, this.#session, {
       stopping: this.#stopping.signal,
       giveUp: this.#giveUp.signal,
@@ -190,7 +201,8 @@ class StandingRelay implements Relay {
     this.#sessionState = state;
     if (before?.lanes !== state.lanes) emit({ type: "lanes", relay: name, lanes: state.lanes });
     if ((before?.paused ?? false) !== state.paused) emit({ type: state.paused ? "paused" : "resumed", relay: name });
-    if ((before?.full ?? false) !== state.full) emit({ type: state.full ? "full" : "not_full", relay: name, parked: state.parked });
+    if ((before?.full ?? false) !== state.full)
+      emit({ type: state.full ? "full" : "not_full", relay: name, parked: state.parked });
   }
 
   async #maintenanceLoop(): Promise<void> {

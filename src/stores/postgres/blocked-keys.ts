@@ -46,7 +46,9 @@ export class BlockedKeys {
   nameOf(message: LogMessage): string {
     const key = message.key;
     // NUL cannot occur in a key: the outbox refuses it and PostgreSQL cannot store it.
-    return key === null || this.#unordered.has(message.stream) ? `\0${message.positionText}` : `${message.stream}\0${key}`;
+    return key === null || this.#unordered.has(message.stream)
+      ? `\0${message.positionText}`
+      : `${message.stream}\0${key}`;
   }
 
   has(message: LogMessage): boolean {

@@ -74,7 +74,13 @@ export class PageReader {
   async #query(cursor: Cursor, limit: number, after: bigint, stragglers: boolean): Promise<LogMessage[]> {
     const floor = BigInt(cursor.floor);
     const shape = { stragglers, lanes: cursor.lanes.length < LANES, streams: this.streams !== null };
-    const params = [String(after > floor ? after : floor), cursor.prev, cursor.cur!, String(limit), String(this.#inline)];
+    const params = [
+      String(after > floor ? after : floor),
+      cursor.prev,
+      cursor.cur!,
+      String(limit),
+      String(this.#inline),
+    ];
     if (shape.stragglers) params.push(cursor.fin, String(cursor.lo));
     if (shape.lanes) params.push(plainArray(cursor.lanes));
     if (this.streams !== null) params.push(textArray(this.streams));

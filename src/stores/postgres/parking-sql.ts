@@ -13,7 +13,10 @@ select b.lane, b.stream, b.key, b.solo, b.position, b.attempts, b.last_error,
 from ${names.blocked} b where b.relay = $1::text and b.lane = any ($2::text::smallint[])`;
 }
 
-export function parkedKeyOf(row: Row, now: number): Omit<BlockedKey, "name" | "errors" | "stored" | "dirty" | "draining"> {
+export function parkedKeyOf(
+  row: Row,
+  now: number,
+): Omit<BlockedKey, "name" | "errors" | "stored" | "dirty" | "draining"> {
   return {
     lane: Number(row[0]),
     stream: row[1]!,

@@ -1,4 +1,12 @@
-import type { Admin, DeadLetter, DeadQuery, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
+import type {
+  Admin,
+  DeadLetter,
+  DeadQuery,
+  MessageInfo,
+  MessageQuery,
+  MessageStatus,
+  RewindTarget,
+} from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { LogMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
@@ -72,7 +80,9 @@ function messageInfo(row: Row): MessageInfo {
   };
 }
 
-function fieldsOf(row: Row): Omit<MessageInfo, "position" | "relay" | "status" | "attempts" | "lastError" | "publishedAt" | "deliverAt"> {
+function fieldsOf(
+  row: Row,
+): Omit<MessageInfo, "position" | "relay" | "status" | "attempts" | "lastError" | "publishedAt" | "deliverAt"> {
   const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new LogMessage(row);
   return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
 }
@@ -120,7 +130,10 @@ async function command(sql: SqlRunner, names: Names, query: DeadQuery, what: "re
 }
 
 async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: boolean): Promise<void> {
-  const rows = await sql.query(`update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`, [relay, String(paused)]);
+  const rows = await sql.query(
+    `update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`,
+    [relay, String(paused)],
+  );
   if (rows.length === 0) throw noSuchRelay(relay);
 }
 
@@ -130,7 +143,8 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
   let prev = "'1:1:'::pg_snapshot";
   let floor = "0";
   if (target === "now") prev = "pg_current_snapshot()";
-  else if (target !== "earliest" && "position" in target) floor = `$${params.push(String(target.position - 1n))}::text::bigint`;
+  else if (target !== "earliest" && "position" in target)
+    floor = `$${params.push(String(target.position - 1n))}::text::bigint`;
   else if (target !== "earliest") {
     floor = `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
       (select max(position) from ${names.message}), 0)`;
@@ -168,5 +182,8 @@ function dateOf(epochSeconds: string | null): Date | null {
 }
 
 function noSuchRelay(relay: string): TxboxError {
-  return new TxboxError("not_found", `There is no relay "${relay}"`, { field: "relay", fix: "List them with `txbox relays list`" });
+  return new TxboxError("not_found", `There is no relay "${relay}"`, {
+    field: "relay",
+    fix: "List them with `txbox relays list`",
+  });
 }

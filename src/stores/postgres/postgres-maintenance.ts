@@ -64,7 +64,9 @@ class Segments {
         names.message,
         String((n + 1n) * SEGMENT_SIZE),
       ]);
-      await sql.query(`update ${names.segment} set opened_at = clock_timestamp() where n = $1::text::bigint`, [String(n + 1n)]);
+      await sql.query(`update ${names.segment} set opened_at = clock_timestamp() where n = $1::text::bigint`, [
+        String(n + 1n),
+      ]);
       await this.#createSegment(sql, n + 2n);
       return true;
     });
@@ -199,7 +201,10 @@ async function deleteLeftovers({ sql, names, retentionMs }: MaintenanceOptions):
     [names.delivery, `t.position < ${horizon} and not exists (select 1 from ${gone})`],
     [names.kept_message, `not exists (select 1 from ${gone})`],
     [names.dead, `t.state <> 'dead' and t.changed_at < ${retention} and not exists (select 1 from ${gone})`],
-    [names.enqueued_id, `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`],
+    [
+      names.enqueued_id,
+      `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`,
+    ],
     [names.member, "t.lease_until < clock_timestamp() - interval '1 hour'"],
   ];
   for (const [table, where] of rules) {

@@ -53,7 +53,8 @@ export function renameDefaults(sql: string, names: Names): string {
 }
 
 function requireIdentifier(option: string, value: unknown, min: number, max: number): void {
-  const fits = typeof value === "string" && value.length >= min && Buffer.byteLength(value) <= max && !value.includes("\0");
+  const fits =
+    typeof value === "string" && value.length >= min && Buffer.byteLength(value) <= max && !value.includes("\0");
   if (fits) return;
   throw new TxboxError("invalid_option", `createPostgresStore: ${option} must be ${min} to ${max} bytes long`, {
     field: option,

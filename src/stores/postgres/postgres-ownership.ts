@@ -86,7 +86,13 @@ export class PostgresOwnership {
        update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
        from unnest($4::text::bigint[], $5::text::bigint[]) as mine (id, epoch)
        where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text returning c.id, ${DURABLE}`,
-      [this.#relay, this.#owner, this.#lease, plainArray(cursors.map((c) => c.id)), plainArray(cursors.map((c) => c.epoch))],
+      [
+        this.#relay,
+        this.#owner,
+        this.#lease,
+        plainArray(cursors.map((c) => c.id)),
+        plainArray(cursors.map((c) => c.epoch)),
+      ],
     );
     return new Set(rows.map((row) => row[0]!));
   }
@@ -172,7 +178,8 @@ export class PostgresOwnership {
   /** A fresh row for the cursor: the chain of its old versions gets long while somebody holds back vacuum. */
   async renumber(cursor: Cursor): Promise<boolean> {
     const n = this.#names;
-    const columns = "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled";
+    const columns =
+      "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled";
     const rows = await this.#sql.query(
       `with old as (delete from ${n.cursor} where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning *),
        fresh as (insert into ${n.cursor} (epoch, seq, ${columns}) select epoch + 1, seq + 1, ${columns} from old returning id, ${DURABLE})
@@ -223,9 +230,13 @@ export function requireSound(view: RelayView, relay: string): void {
     });
   }
   if (view.cursors.some((cursor) => cursor.restored)) {
-    throw new TxboxError("restored_copy", "This database is a restored copy: its transaction ids are not those of the cursors", {
-      fix: "Run `txbox rebase` once on this database, or `await store.rebase()`",
-      retryable: true,
-    });
+    throw new TxboxError(
+      "restored_copy",
+      "This database is a restored copy: its transaction ids are not those of the cursors",
+      {
+        fix: "Run `txbox rebase` once on this database, or `await store.rebase()`",
+        retryable: true,
+      },
+    );
   }
 }

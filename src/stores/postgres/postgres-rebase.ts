@@ -8,7 +8,8 @@ export interface RebaseReport {
   floor: bigint;
 }
 
-const COLUMNS = "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
+const COLUMNS =
+  "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
 
 /**
  * Transaction ids of a restored copy are those of another server: they say nothing here. Every relay gets a floor below

@@ -1,29 +1,22 @@
 import type { Claim, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
-import { TxboxError } from "../../core/errors.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { planBalance } from "./balance.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
 import { loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
-import type { Row, SqlRunner } from "./postgres-client.ts";
+import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { cursorOf, openSql } from "./postgres-cursor.ts";
-import { isPassing } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
-import { SettleBatch } from "./settle-batch.ts";
-import { settleStatement } from "./settle-sql.ts";
+import { leaseLost, NARROW_FROM, Settler } from "./settler.ts";
 
-/** From this many deaths on, the messages in hand are tried one by one. */
-const NARROW_FROM = 2;
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 256;
-/** Settles that could not be written are tried again at this pace while the lease lasts. */
-const SETTLE_RETRY_MS = 100;
 const UNREADABLE_RETRY_MS = 1000;
 
 interface LogClaim extends Claim {
@@ -47,6 +40,7 @@ export class PostgresSession implements QueueSession {
   readonly #clock: Clock;
   readonly #ownership: PostgresOwnership;
   readonly #reader: PageReader;
+  readonly #settler: Settler;
   readonly #keys: BlockedKeys;
   readonly #lease: string;
   #cursors: Cursor[] = [];
@@ -58,10 +52,7 @@ export class PostgresSession implements QueueSession {
   #stale = true;
   #left = false;
   #paused = false;
-  #narrowLeft = 0;
   #chores: Chore[] = [];
-  #pending = new Map<Cursor, SettleBatch>();
-  #flushing: Promise<void> | undefined;
   #scheduledDueAt: number | undefined;
 
   constructor(sql: SqlRunner, names: Names, options: JoinOptions, clock: Clock) {
@@ -72,6 +63,17 @@ export class PostgresSession implements QueueSession {
     this.#reader = new PageReader(sql, names, options.batch);
     this.#keys = new BlockedKeys(new Set(options.unordered));
     this.#lease = `${options.leaseMs} ms`;
+    this.#settler = new Settler({
+      sql,
+      names,
+      relay: options.relay,
+      lease: this.#lease,
+      clock,
+      keys: this.#keys,
+      batchMessages: options.batch.messages,
+      validUntil: () => this.#validUntil,
+      onFailure: () => this.#invalidate(),
+    });
     this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
   }
 
@@ -99,7 +101,6 @@ export class PostgresSession implements QueueSession {
   async #claim(): Promise<LogClaim | undefined> {
     if (this.#left) return undefined;
     if (this.#stale) await this.#reload();
-    if (this.#stale) return undefined;
     if (this.#chores.length > 0) {
       // Lanes change hands and commands are carried out between batches, never under one.
       if (this.#claims.length > 0) return undefined;
@@ -121,29 +122,9 @@ export class PostgresSession implements QueueSession {
     if (claim.generation === this.#generation && this.#claims[0] !== claim) this.#invalidate();
     if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
     this.#claims.shift();
-    let batch = this.#pending.get(claim.cursor);
-    if (batch === undefined) {
-      batch = new SettleBatch();
-      this.#pending.set(claim.cursor, batch);
-    }
-    const now = this.#clock.monotonic();
-    const complete = outcomes.length === claim.messages.length;
-    if (claim.upto === undefined) {
-      batch.recordParked(claim.messages.slice(0, outcomes.length), claim.entries, outcomes, this.#keys, now);
-    } else {
-      batch.recordNew(claim.messages.slice(0, outcomes.length), outcomes, this.#keys, now);
-      // Without outcomes the cursor stays where an earlier claim of this batch may have put it.
-      if (complete) batch.done = claim.upto;
-      else if (outcomes.length > 0) batch.done = claim.messages[outcomes.length - 1]!.positionText;
-      batch.finish = complete && claim.last;
-    }
     // The rest of an incomplete claim is not handed out again by this session: it goes to whoever comes after.
-    if (!complete) this.#left = true;
-    batch.drained.push(...claim.keys);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    batch.waiters.push({ resolve, reject });
-    void this.#startFlush();
-    return promise;
+    if (outcomes.length < claim.messages.length) this.#left = true;
+    return this.#settler.add(claim, outcomes);
   }
 
   abandon(): void {
@@ -182,7 +163,7 @@ export class PostgresSession implements QueueSession {
 
   async leave(): Promise<void> {
     this.#left = true;
-    await this.#flushing?.catch(() => undefined);
+    await this.#settler.idle();
     await this.#ownership.release(this.#cursors);
     this.#invalidate();
   }
@@ -195,7 +176,7 @@ export class PostgresSession implements QueueSession {
       if (cursor.cur !== undefined && !cursor.exhausted) return await this.#page(cursor);
     }
     if (this.#cursors.some((cursor) => cursor.cur !== undefined)) return undefined;
-    if (this.#claims.length > 0 || this.#pending.size > 0 || this.#flushing !== undefined) return undefined;
+    if (this.#claims.length > 0 || this.#settler.busy) return undefined;
     await this.#tidy();
     return (await this.#open()) ? await this.#claimNew() : undefined;
   }
@@ -226,12 +207,23 @@ export class PostgresSession implements QueueSession {
     const { messages, last } = await this.#reader.page(cursor, limit);
     if (generation !== this.#generation) return undefined;
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
-    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
+    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText)))
+      return undefined;
     if (generation !== this.#generation) return undefined;
     cursor.fetched = upto;
     cursor.exhausted = last;
     const crashes = narrow ? cursor.suspectCrashes : 0;
-    return this.#hold({ messages, attempts: undefined, crashes, cursor, generation, upto, last, keys: [], entries: [] });
+    return this.#hold({
+      messages,
+      attempts: undefined,
+      crashes,
+      cursor,
+      generation,
+      upto,
+      last,
+      keys: [],
+      entries: [],
+    });
   }
 
   async #claimParked(): Promise<LogClaim | undefined> {
@@ -258,11 +250,24 @@ export class PostgresSession implements QueueSession {
       key.draining = true;
       key.dirty ||= !found.has(key);
     }
-    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
+    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText)))
+      return undefined;
     if (generation !== this.#generation) return undefined;
-    const attempts = messages.map((message, i) => (entries[i]!.head === message.positionText ? entries[i]!.attempts : 0));
+    const attempts = messages.map((message, i) =>
+      entries[i]!.head === message.positionText ? entries[i]!.attempts : 0,
+    );
     const crashes = narrow ? cursor.suspectCrashes : 0;
-    return this.#hold({ messages, attempts, crashes, cursor, generation, upto: undefined, last: false, keys: held, entries });
+    return this.#hold({
+      messages,
+      attempts,
+      crashes,
+      cursor,
+      generation,
+      upto: undefined,
+      last: false,
+      keys: held,
+      entries,
+    });
   }
 
   #hold(claim: LogClaim): LogClaim {
@@ -271,7 +276,7 @@ export class PostgresSession implements QueueSession {
   }
 
   async #markSuspect(cursor: Cursor, position: string): Promise<boolean> {
-    await this.#flushing?.catch(() => undefined);
+    await this.#settler.idle();
     if (this.#stale) return false;
     const sentAt = this.#clock.monotonic();
     if (await this.#ownership.markSuspect(cursor, position)) {
@@ -280,70 +285,6 @@ export class PostgresSession implements QueueSession {
     }
     this.#invalidate();
     return false;
-  }
-
-  // ── Settling ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-  #startFlush(): Promise<void> {
-    this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined));
-    return this.#flushing;
-  }
-
-  async #flush(): Promise<void> {
-    // Outcomes reported in this turn share the write.
-    await Promise.resolve();
-    while (this.#pending.size > 0 && !this.#stale) {
-      const [cursor, batch] = this.#pending.entries().next().value!;
-      this.#pending.delete(cursor);
-      try {
-        await this.#write(cursor, batch);
-        for (const waiter of batch.waiters) waiter.resolve();
-      } catch (error) {
-        this.#invalidate();
-        for (const waiter of batch.waiters) waiter.reject(error);
-      }
-    }
-  }
-
-  async #write(cursor: Cursor, batch: SettleBatch): Promise<void> {
-    const { relay } = this.#options;
-    const now = this.#clock.monotonic();
-    const dirty = batch.plain ? [] : this.#keys.dirtyOf(new Set(cursor.lanes));
-    const block = dirty.filter((key) => key.parked > 0 || key.dueAt === Number.POSITIVE_INFINITY);
-    const unblock = dirty.filter((key) => key.parked === 0 && key.dueAt !== Number.POSITIVE_INFINITY);
-    const narrow = cursor.crashes >= NARROW_FROM;
-    if (narrow) this.#narrowLeft -= batch.published + batch.dead.length;
-    const clearCrashes = cursor.crashes > 0 && (!narrow || this.#narrowLeft <= 0 || batch.finish);
-    const stored = unblock.filter((key) => key.stored);
-    const statement = settleStatement(this.#names, { relay, cursor, batch, lease: this.#lease, clearCrashes, block, unblock: stored, now });
-    for (const key of dirty) {
-      key.dirty = false;
-      key.errors = [];
-      key.stored = key.parked > 0 || key.dueAt === Number.POSITIVE_INFINITY;
-    }
-    await this.#writeFenced(statement.text, statement.params);
-    cursor.seq++;
-    cursor.writes++;
-    cursor.suspect = undefined;
-    if (clearCrashes) cursor.crashes = 0;
-    if (batch.finish) Object.assign(cursor, { prev: cursor.cur, cur: undefined, fin: "{}", done: "0", fetched: "0", exhausted: false });
-    else if (batch.done !== undefined) cursor.done = batch.done;
-    for (const key of batch.drained) key.draining = false;
-    for (const key of unblock) if (key.parked === 0 && !key.dirty) this.#keys.delete(key);
-  }
-
-  /** Writes once, though the connection may break: the fence tells whether an earlier try had arrived. */
-  async #writeFenced(text: string, params: readonly (string | null)[]): Promise<void> {
-    let rows: Row[] | undefined;
-    while (rows === undefined) {
-      try {
-        rows = await this.#sql.query(text, params);
-      } catch (error) {
-        if (!isPassing(error) || this.#clock.monotonic() > this.#validUntil) throw error;
-        await this.#clock.sleep(SETTLE_RETRY_MS);
-      }
-    }
-    if (rows.length === 0) throw leaseLost(this.#options.relay);
   }
 
   // ── Owning ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -359,28 +300,30 @@ export class PostgresSession implements QueueSession {
     this.#generation++;
     this.#validUntil = 0;
     this.#claims = [];
-    const pending = [...this.#pending.values()];
-    this.#pending.clear();
-    for (const batch of pending) for (const waiter of batch.waiters) waiter.reject(leaseLost(this.#options.relay));
+    this.#settler.drop(leaseLost(this.#options.relay));
   }
 
   async #reload(): Promise<void> {
-    await this.#flushing?.catch(() => undefined);
+    await this.#settler.idle();
     this.#generation++;
     this.#claims = [];
     this.#keys.clear();
     const sentAt = this.#clock.monotonic();
     const cursors = await this.#ownership.load();
     const lanes = cursors.flatMap((cursor) => cursor.lanes);
-    const rows = lanes.length === 0 ? [] : await this.#sql.query(loadBlockedSql(this.#names), [this.#options.relay, plainArray(lanes)]);
+    const rows =
+      lanes.length === 0
+        ? []
+        : await this.#sql.query(loadBlockedSql(this.#names), [this.#options.relay, plainArray(lanes)]);
     const now = this.#clock.monotonic();
     for (const row of rows) this.#keys.load(parkedKeyOf(row, now));
     this.#cursors = cursors;
-    this.#narrowLeft = this.#options.batch.messages;
+    this.#settler.reset();
     // Only a renewal that is known to have landed gives time to publish in.
     const renewed = await this.#ownership.renew(cursors);
-    this.#stale = renewed.size !== cursors.length;
-    if (!this.#stale) this.#extend(sentAt);
+    if (renewed.size !== cursors.length) throw leaseLost(this.#options.relay);
+    this.#stale = false;
+    this.#extend(sentAt);
   }
 
   #planChores(view: Parameters<typeof planBalance>[0]): void {
@@ -392,7 +335,7 @@ export class PostgresSession implements QueueSession {
   }
 
   async #runChores(): Promise<void> {
-    await this.#flushing?.catch(() => undefined);
+    await this.#settler.idle();
     const chores = this.#chores;
     this.#chores = [];
     for (const chore of chores) {
@@ -427,7 +370,8 @@ export class PostgresSession implements QueueSession {
   async #tidy(): Promise<void> {
     const [first, ...rest] = this.#cursors;
     if (first === undefined) return;
-    const aligned = rest.length > 0 && rest.every((cursor) => cursor.prev === first.prev && cursor.floor === first.floor);
+    const aligned =
+      rest.length > 0 && rest.every((cursor) => cursor.prev === first.prev && cursor.floor === first.floor);
     if (aligned) await this.#ownership.merge(first, rest);
     else if (rest.length === 0 && first.writes >= RENUMBER_AFTER) await this.#ownership.renumber(first);
     else return;
@@ -437,8 +381,4 @@ export class PostgresSession implements QueueSession {
   #cursorOf(lane: number): Cursor | undefined {
     return this.#cursors.find((cursor) => cursor.lanes.includes(lane));
   }
-}
-
-function leaseLost(relay: string): TxboxError {
-  return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner or the cursor has moved`, { retryable: true });
 }

@@ -89,7 +89,15 @@ export class SettleBatch {
     if (outcome.status === "dead") {
       if (retried) this.#leave(message, keys, entry, false);
       const { stream, key, solo } = entry;
-      this.dead.push({ position, attempts: outcome.attempts, error: outcome.error, block: outcome.block, stream, key, solo });
+      this.dead.push({
+        position,
+        attempts: outcome.attempts,
+        error: outcome.error,
+        block: outcome.block,
+        stream,
+        key,
+        solo,
+      });
       entry.attempts = 0;
       entry.head = outcome.block ? position : undefined;
       entry.dueAt = outcome.block ? Number.POSITIVE_INFINITY : now;

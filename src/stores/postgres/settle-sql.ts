@@ -35,7 +35,11 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   const json = (value: unknown) => `${add(JSON.stringify(value))}::jsonb`;
   const relay = add(input.relay);
 
-  const sets = ["seq = seq + 1", `lease_until = ${LEASE(add(input.lease).replace("::text", ""))}`, "stamp = pg_current_xact_id()"];
+  const sets = [
+    "seq = seq + 1",
+    `lease_until = ${LEASE(add(input.lease).replace("::text", ""))}`,
+    "stamp = pg_current_xact_id()",
+  ];
   if (input.clearCrashes) sets.push("crashes = 0");
   if (cursor.suspect !== undefined) sets.push("suspect = null", "suspect_crashes = 0");
   if (batch.published > 0) sets.push(`settled = settled + ${batch.published}`);
@@ -60,7 +64,9 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   }
   if (batch.gone.length > 0) {
     const rows = `jsonb_to_recordset(${json(batch.gone)}) as g (position bigint, attempts integer, error text, published boolean)`;
-    parts.push(`gone as (delete from ${names.parked} p using c, ${rows} where p.relay = ${relay} and p.position = g.position)`);
+    parts.push(
+      `gone as (delete from ${names.parked} p using c, ${rows} where p.relay = ${relay} and p.position = g.position)`,
+    );
     parts.push(`delivered as (insert into ${names.delivery} (relay, position, attempts, last_error, published_at)
      select ${relay}, g.position, g.attempts, g.error, clock_timestamp() from c, ${rows} where g.published
      on conflict (relay, position) do update

@@ -1,0 +1,169 @@
+import type { Clock, Outcome } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
+import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
+import type { LogMessage } from "./log-message.ts";
+import type { Row, SqlRunner } from "./postgres-client.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+import { isPassing } from "./postgres-errors.ts";
+import type { Names } from "./postgres-names.ts";
+import { SettleBatch } from "./settle-batch.ts";
+import { settleStatement } from "./settle-sql.ts";
+
+/** From this many deaths on, the messages in hand are tried one by one. */
+export const NARROW_FROM = 2;
+
+/** Settles that could not be written are tried again at this pace while the lease lasts. */
+const RETRY_MS = 100;
+
+export interface SettledClaim {
+  readonly messages: readonly LogMessage[];
+  readonly cursor: Cursor;
+  /** The position the cursor reaches with it; undefined for parked messages. */
+  readonly upto: string | undefined;
+  readonly last: boolean;
+  readonly keys: readonly BlockedKey[];
+  readonly entries: readonly BlockedKey[];
+}
+
+export interface SettlerOptions {
+  sql: SqlRunner;
+  names: Names;
+  relay: string;
+  lease: string;
+  clock: Clock;
+  keys: BlockedKeys;
+  batchMessages: number;
+  validUntil: () => number;
+  /** What is in memory no longer holds. */
+  onFailure: () => void;
+}
+
+/** Writes outcomes: one statement under way per session, and what is reported meanwhile shares the next one. */
+export class Settler {
+  readonly #options: SettlerOptions;
+  readonly #pending = new Map<Cursor, SettleBatch>();
+  #flushing: Promise<void> | undefined;
+  /** Messages to try one by one before a cursor that was found dead counts as healthy. */
+  #narrowLeft = 0;
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  get busy(): boolean {
+    return this.#pending.size > 0 || this.#flushing !== undefined;
+  }
+
+  /** Takes effect in memory at once; resolves when it is written. */
+  add(claim: SettledClaim, outcomes: readonly Outcome[]): Promise<void> {
+    const { keys, clock } = this.#options;
+    let batch = this.#pending.get(claim.cursor);
+    if (batch === undefined) {
+      batch = new SettleBatch();
+      this.#pending.set(claim.cursor, batch);
+    }
+    const now = clock.monotonic();
+    const complete = outcomes.length === claim.messages.length;
+    const messages = complete ? claim.messages : claim.messages.slice(0, outcomes.length);
+    if (claim.upto === undefined) {
+      batch.recordParked(messages, claim.entries, outcomes, keys, now);
+    } else {
+      batch.recordNew(messages, outcomes, keys, now);
+      // Without outcomes the cursor stays where an earlier claim of this batch may have put it.
+      if (complete) batch.done = claim.upto;
+      else if (messages.length > 0) batch.done = messages.at(-1)!.positionText;
+      batch.finish = complete && claim.last;
+    }
+    batch.drained.push(...claim.keys);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    batch.waiters.push({ resolve, reject });
+    this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined));
+    return promise;
+  }
+
+  /** Resolves when nothing is being written. */
+  async idle(): Promise<void> {
+    while (this.#flushing !== undefined) await this.#flushing;
+  }
+
+  /** Forgets what is not written yet. */
+  drop(reason: unknown): void {
+    const batches = [...this.#pending.values()];
+    this.#pending.clear();
+    for (const batch of batches) for (const waiter of batch.waiters) waiter.reject(reason);
+  }
+
+  reset(): void {
+    this.#narrowLeft = this.#options.batchMessages;
+  }
+
+  async #flush(): Promise<void> {
+    // Outcomes reported in this turn share the write.
+    await Promise.resolve();
+    for (;;) {
+      const next = this.#pending.entries().next();
+      if (next.done === true) return;
+      const [cursor, batch] = next.value;
+      this.#pending.delete(cursor);
+      try {
+        await this.#write(cursor, batch);
+        for (const waiter of batch.waiters) waiter.resolve();
+      } catch (error) {
+        this.#options.onFailure();
+        for (const waiter of batch.waiters) waiter.reject(error);
+      }
+    }
+  }
+
+  async #write(cursor: Cursor, batch: SettleBatch): Promise<void> {
+    const { keys, names, relay, lease, clock } = this.#options;
+    const now = clock.monotonic();
+    const dirty = batch.plain ? [] : keys.dirtyOf(new Set(cursor.lanes));
+    const stays = (key: BlockedKey) => key.parked > 0 || key.dueAt === Number.POSITIVE_INFINITY;
+    const block = dirty.filter(stays);
+    const free = dirty.filter((key) => !stays(key));
+    const unblock = free.filter((key) => key.stored);
+    const narrow = cursor.crashes >= NARROW_FROM;
+    if (narrow) this.#narrowLeft -= batch.published + batch.dead.length;
+    const clearCrashes = cursor.crashes > 0 && (!narrow || this.#narrowLeft <= 0 || batch.finish);
+    const statement = settleStatement(names, { relay, cursor, batch, lease, clearCrashes, block, unblock, now });
+    for (const key of dirty) {
+      key.dirty = false;
+      key.errors = [];
+      key.stored = stays(key);
+    }
+    await this.#writeFenced(statement.text, statement.params);
+    cursor.seq++;
+    cursor.writes++;
+    cursor.suspect = undefined;
+    if (clearCrashes) cursor.crashes = 0;
+    if (batch.finish) {
+      Object.assign(cursor, { prev: cursor.cur, cur: undefined, fin: "{}", done: "0", fetched: "0", exhausted: false });
+    } else if (batch.done !== undefined) {
+      cursor.done = batch.done;
+    }
+    for (const key of batch.drained) key.draining = false;
+    for (const key of free) if (key.parked === 0 && !key.dirty) keys.delete(key);
+  }
+
+  /** Writes once, though the connection may break: the fence tells whether an earlier try had arrived. */
+  async #writeFenced(text: string, params: readonly (string | null)[]): Promise<void> {
+    const { sql, clock, relay, validUntil } = this.#options;
+    let rows: Row[] | undefined;
+    while (rows === undefined) {
+      try {
+        rows = await sql.query(text, params);
+      } catch (error) {
+        if (!isPassing(error) || clock.monotonic() > validUntil()) throw error;
+        await clock.sleep(RETRY_MS);
+      }
+    }
+    if (rows.length === 0) throw leaseLost(relay);
+  }
+}
+
+export function leaseLost(relay: string): TxboxError {
+  return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner or the cursor has moved`, {
+    retryable: true,
+  });
+}
