@@ -6,7 +6,8 @@ import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName } from "../core/options.ts";
 import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
-import { MessageProcessor, typeOf, type Attempt, type Handled } from "./process-message.ts";
+import { typeOf } from "./incoming-message.ts";
+import { MessageProcessor, type Attempt, type Handled } from "./process-message.ts";
 import { fromStored } from "./stored-message.ts";
 
 export interface InboxOptions<Map extends EventMap, Tx> {
@@ -49,7 +50,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   const local = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts: undefined });
   const subscribers = new Set<Subscriber>();
 
-  function attempt(
+  async function attempt(
     message: IncomingMessage,
     signal: AbortSignal,
     how: "inline" | "store" | "stored",
@@ -60,12 +61,19 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     } catch (error) {
       return inline.reject(message, error);
     }
-    if (handler === undefined) return Promise.resolve({ status: "done", handled: "skipped" });
+    if (handler === undefined) return { status: "done", handled: "skipped" };
     if (how === "store") return inline.store(message);
     return how === "stored"
       ? local.process(fromStored(message), handler, signal)
       : inline.process(message, handler, signal);
   }
+
+  /** Whatever goes wrong with a message, its neighbours in a batch must not suffer. */
+  const safely = (
+    message: IncomingMessage,
+    signal: AbortSignal,
+    how: "inline" | "store" | "stored",
+  ): Promise<Attempt> => attempt(message, signal, how).catch((error: unknown) => ({ status: "failed", error }));
   const arrival = mode === "stored" ? "store" : "inline";
 
   const inbox: Inbox<Map, Tx> = {
@@ -82,7 +90,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     },
     async start(subscriber) {
       if (registry.types.length === 0) throw noHandlers(consumer);
-      await subscriber.start(consumer, (message, signal): Promise<HandleResult> => attempt(message, signal, arrival));
+      await subscriber.start(consumer, (message, signal): Promise<HandleResult> => safely(message, signal, arrival));
       subscribers.add(subscriber);
     },
     async stop() {
@@ -95,7 +103,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       return {
         keepsKeyOrder: true,
         publish: (messages, signal) =>
-          publishByKey(messages, async (message) => publishResult(await attempt(message, signal, "stored")), {
+          publishByKey(messages, async (message) => publishResult(await safely(message, signal, "stored")), {
             concurrency,
             signal,
           }),

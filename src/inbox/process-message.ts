@@ -6,9 +6,10 @@ import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import type { HandlerFunction } from "./handler-registry.ts";
 import { overdueAfter } from "./handler-timeout.ts";
+import { plain, textOrNull, typeOf } from "./incoming-message.ts";
 import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
-import { textOrNull, toStored } from "./stored-message.ts";
+import { toStored } from "./stored-message.ts";
 
 /** What became of a message: `skipped` has no handler here, `stored` will be handled by the local relay. */
 export type Handled = "processed" | "stored" | "duplicate" | "skipped";
@@ -33,14 +34,14 @@ export class MessageProcessor<Tx> {
   }
 
   /** Receipt and handler in one transaction. */
-  process(message: IncomingMessage, handler: HandlerFunction<Tx>, outer: AbortSignal): Promise<Attempt> {
+  async process(message: IncomingMessage, handler: HandlerFunction<Tx>, outer: AbortSignal): Promise<Attempt> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
     const { messageId: id, type } = receipt;
     let thrown: { error: unknown } | undefined;
     const run = async (): Promise<Handled> => {
       const payload = decodePayload(message.body, message.headers.contentType);
-      const handled = { ...message, id, type, payload };
+      const handled = { ...plain(message), id, type, payload };
       const context = { module: consumer, id, type, headers: message.headers };
       const overdue = overdueAfter(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
@@ -60,7 +61,7 @@ export class MessageProcessor<Tx> {
   }
 
   /** Receipt and message into the own log in one transaction. */
-  store(message: IncomingMessage): Promise<Attempt> {
+  async store(message: IncomingMessage): Promise<Attempt> {
     const { store, consumer } = this.#options;
     const receipt = this.#receipt(message);
     const run = async (): Promise<Handled> => {
@@ -121,9 +122,4 @@ export class MessageProcessor<Tx> {
       correlationId: textOrNull(message.headers.correlationId),
     };
   }
-}
-
-/** Producers that know nothing of txbox often route by type. */
-export function typeOf(message: IncomingMessage): string | undefined {
-  return textOrNull(message.type) ?? textOrNull(message.routingKey) ?? undefined;
 }

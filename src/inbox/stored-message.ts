@@ -2,6 +2,7 @@ import { decodePayload } from "../core/codec.ts";
 import type { PreparedMessage } from "../core/contracts.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers, IncomingMessage } from "../core/message.ts";
+import { plain, textOrNull } from "./incoming-message.ts";
 
 /** The stream of a consumer's own log, when it stores before it handles. */
 export function storedStream(consumer: string): string {
@@ -50,7 +51,7 @@ export function fromStored(message: IncomingMessage): IncomingMessage {
   const { [ORIGIN]: origin, ...headers } = message.headers;
   const { stream, position, createdAt } = (origin ?? {}) as Origin;
   return {
-    ...message,
+    ...plain(message),
     stream,
     position: position === undefined ? undefined : BigInt(position),
     createdAt: createdAt === undefined ? message.createdAt : new Date(createdAt),
@@ -68,10 +69,4 @@ function readable({ body, headers }: IncomingMessage): string | Uint8Array {
 
 function isText({ contentType }: Headers): boolean {
   return contentType !== undefined && !contentType.includes("json");
-}
-
-/** Foreign messages may carry anything: what an index or a text column cannot hold is left out. */
-export function textOrNull(value: unknown, maxBytes = 1024): string | null {
-  if (typeof value !== "string" || value === "" || value.includes("\0") || !value.isWellFormed()) return null;
-  return Buffer.byteLength(value) > maxBytes ? null : value;
 }
