@@ -23,8 +23,9 @@ export function leaseSignal(lease: { readonly validUntil: number }, clock: Clock
   watch();
   stop.addEventListener("abort", abort, { once: true });
   const { signal } = controller;
-  const plain = Object.getOwnPropertyDescriptor(AbortSignal.prototype, "aborted")!.get!;
-  Object.defineProperty(signal, "aborted", { get: () => (plain.call(signal) as boolean) || over() });
+  Object.defineProperty(signal, "aborted", {
+    get: () => Reflect.get(AbortSignal.prototype, "aborted", signal) === true || over(),
+  });
   return {
     signal,
     get lost() {

@@ -26,7 +26,7 @@ export async function publishClaim(
   stop: ClaimStop,
 ): Promise<Outcome[]> {
   if (claim.crashes >= settings.maxCrashes) return [deadByCrashes(claim, settings)];
-  return await new ClaimPublication(claim, session, settings, stop).run();
+  return new ClaimPublication(claim, session, settings, stop).run();
 }
 
 class ClaimPublication {

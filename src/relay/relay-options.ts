@@ -90,8 +90,8 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   const of = "createRelay";
   rejectUnknownOptions(of, options, KNOWN);
   requireName(of, "name", options.name);
-  requireRole(options.store?.queue?.join, "store", "a store, such as createPostgresStore({ client })");
-  requireRole(options.publisher?.publish, "publisher", "a publisher, such as createInProcessBus()");
+  requireRole(options.store?.queue, "join", "store", "a store, such as createPostgresStore({ client })");
+  requireRole(options.publisher, "publish", "publisher", "a publisher, such as createInProcessBus()");
   const batchSize = options.batchSize ?? 1000;
   requireInteger(of, "batchSize", batchSize, 1, 10_000);
   const batchBytes = options.batchBytes ?? 16 * 1024 * 1024;
@@ -135,8 +135,8 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   };
 }
 
-function requireRole(method: unknown, field: string, wanted: string): void {
-  if (typeof method === "function") return;
+function requireRole(role: object | undefined, method: string, field: string, wanted: string): void {
+  if (typeof role === "object" && role !== null && typeof Reflect.get(role, method) === "function") return;
   throw new TxboxError("invalid_option", `createRelay needs a ${field}`, { field, fix: `Pass ${wanted}` });
 }
 

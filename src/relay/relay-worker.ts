@@ -95,9 +95,9 @@ export class RelayWorker {
 
   async #nextClaim(): Promise<Claim | undefined> {
     const ahead = this.#prefetched;
-    if (ahead === undefined) return await this.#session.claim();
+    if (ahead === undefined) return this.#session.claim();
     this.#prefetched = undefined;
-    return await ahead;
+    return ahead;
   }
 
   #settle(claim: Claim, outcomes: readonly Outcome[]): void {
