@@ -1,5 +1,5 @@
 import { PgBoss } from "pg-boss";
-import type { ConstructorOptions, Db, WorkOptions } from "pg-boss";
+import type { Db, WorkOptions } from "pg-boss";
 import type { Contestant, DrainOptions, DrainResult, Hearing } from "../lib/contestant.ts";
 import { createHearing } from "../lib/hearing.ts";
 import { order } from "../lib/payload.ts";
@@ -20,25 +20,29 @@ export const drainSettings: WorkOptions = {
 /** For latency: LISTEN/NOTIFY, with several workers so that one is always waiting. */
 export const latencySettings: WorkOptions = { batchSize: 100, localConcurrency: 4, pollingIntervalSeconds: 0.5 };
 
-function quietBoss(url: string, options: ConstructorOptions): PgBoss {
-  // No maintenance and no cron while we measure.
-  const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false, ...options });
-  boss.on("error", (error) => {
-    console.error(`pg-boss: ${error.message}`);
-  });
-  return boss;
-}
-
 export function createPgBoss(url: string, tuning: WorkOptions = drainSettings): Contestant {
-  let sender: PgBoss | undefined;
+  let started: Promise<PgBoss> | undefined;
+  const start = async (): Promise<PgBoss> => {
+    // No maintenance and no cron while we measure.
+    const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false, useListenNotify: true });
+    boss.on("error", (error) => {
+      console.error(`pg-boss: ${error.message}`);
+    });
+    return boss.start();
+  };
+  const theBoss = (): Promise<PgBoss> => (started ??= start());
+  const stop = async (): Promise<void> => {
+    if (started !== undefined) await (await started).stop({ graceful: false });
+    started = undefined;
+  };
+
   return {
     async setup() {
-      const boss = await quietBoss(url, {}).start();
+      const boss = await theBoss();
       await boss.createQueue(QUEUE, { partition: true, notify: true });
-      await boss.stop();
     },
     async fill(messages) {
-      const boss = await quietBoss(url, {}).start();
+      const boss = await theBoss();
       for (let from = 0; from < messages; from += CHUNK) {
         const size = Math.min(CHUNK, messages - from);
         await boss.insert(
@@ -46,13 +50,12 @@ export function createPgBoss(url: string, tuning: WorkOptions = drainSettings): 
           Array.from({ length: size }, (_, i) => ({ data: order(from + i) })),
         );
       }
-      await boss.stop();
     },
     async drain({ messages }: DrainOptions): Promise<DrainResult> {
+      const boss = await theBoss();
       const done = Promise.withResolvers<void>();
       let handled = 0;
-      const boss = await quietBoss(url, {}).start();
-      const started = performance.now();
+      const startedAt = performance.now();
       await boss.work<Order>(QUEUE, tuning, (jobs) => {
         handled += jobs.length;
         if (handled >= messages) done.resolve();
@@ -60,8 +63,7 @@ export function createPgBoss(url: string, tuning: WorkOptions = drainSettings): 
       });
       await done.promise;
       await boss.offWork(QUEUE, { wait: true });
-      const ms = performance.now() - started;
-      await boss.stop();
+      const ms = performance.now() - startedAt;
       const left = await withClient(url, async (client) => {
         const { rows } = await client.query<{ left: string }>(
           "select count(*) as left from pgboss.job where name = $1 and state < 'completed'",
@@ -69,22 +71,24 @@ export function createPgBoss(url: string, tuning: WorkOptions = drainSettings): 
         );
         return Number(rows[0]?.left);
       });
+      // What is done stays in the table for a week; here it would only slow the next round down.
+      await boss.deleteStoredJobs(QUEUE);
       return { handled, left, ms };
     },
     async enqueue(client, seqs) {
-      sender ??= await quietBoss(url, { migrate: false }).start();
+      const boss = await theBoss();
       const db: Db = { executeSql: (text, values) => client.query(text, values) };
-      for (const seq of seqs) await sender.send(QUEUE, order(seq), { db });
+      for (const seq of seqs) await boss.send(QUEUE, order(seq), { db });
     },
-    close: () => sender?.stop() ?? Promise.resolve(),
     async listen(): Promise<Hearing> {
+      const boss = await theBoss();
       const hearing = createHearing();
-      const boss = await quietBoss(url, { useListenNotify: true }).start();
       await boss.work<Order>(QUEUE, latencySettings, (jobs) => {
         for (const job of jobs) hearing.heard(job.data.seq);
         return Promise.resolve();
       });
-      return { arrivals: hearing.arrivals, stop: () => boss.stop() };
+      return { arrivals: hearing.arrivals, stop };
     },
+    close: stop,
   };
 }

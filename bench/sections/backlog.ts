@@ -35,6 +35,12 @@ export async function run(context: Context): Promise<void> {
     return median(rates);
   };
 
+  report.figure(
+    "backlog_rss_start",
+    (await big.usage()).maxRssBytes / 2 ** 20,
+    "MiB",
+    "relay process, before the first message",
+  );
   context.say("backlog: warming up");
   await smallRound();
   if (!quick) await steadyRate(big, BIG);
