@@ -19,3 +19,4 @@ export type {
 export type { SqlTransaction } from "./core/sql-transaction.ts";
 export type * from "./core/contracts.ts";
 export { PermanentError, TxboxError, UnavailableError, type ErrorCode, type ErrorDetails } from "./core/errors.ts";
+export { defineConfig, type DatabaseConfig, type RelayConfig, type TxboxConfig } from "./cli/define-config.ts";

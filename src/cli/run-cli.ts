@@ -1,13 +1,13 @@
 import { readFile } from "node:fs/promises";
 import { CliContext, type Environment } from "./cli-context.ts";
-import type { Command } from "./command.ts";
+import { type Command, GLOBAL_FLAGS } from "./command.ts";
 import { COMMANDS } from "./commands/index.ts";
 import { EXIT } from "./exit-code.ts";
 import { explainFailure } from "./explain-failure.ts";
 import { commandHelp, overview } from "./help-text.ts";
 import { jsonText } from "./json-text.ts";
 import { Output } from "./output.ts";
-import { suggestion } from "./parse-flags.ts";
+import { parseFlags, suggestion } from "./parse-flags.ts";
 import { UsageError } from "./usage-error.ts";
 
 export interface CliOptions {
@@ -31,7 +31,7 @@ export async function runCli(options: CliOptions): Promise<void> {
 async function run(options: CliOptions, output: Output): Promise<number> {
   let context: CliContext | undefined;
   try {
-    const [first, ...rest] = options.argv;
+    const [first, ...rest] = commandFirst(options.argv);
     if (first === undefined || first === "--help" || first === "-h") {
       output.write(overview(COMMANDS));
       return first === undefined ? EXIT.usage : EXIT.ok;
@@ -73,13 +73,30 @@ function stackOf(error: Error): string {
   return error.cause instanceof Error ? `${stack}\ncaused by ${stackOf(error.cause)}` : stack;
 }
 
+/** `txbox --json status` means `txbox status --json`. */
+function commandFirst(argv: readonly string[]): readonly string[] {
+  let at = 0;
+  for (let i = 0; i < argv.length; i++) {
+    const arg = argv[i] ?? "";
+    const flag = Object.entries(GLOBAL_FLAGS).find(
+      ([name]) => arg === `--${name}` || arg.startsWith(`--${name}=`),
+    )?.[1];
+    if (flag === undefined || flag === GLOBAL_FLAGS.help) break;
+    if (flag.kind === "text" && !arg.includes("=")) i++;
+    at = i + 1;
+  }
+  return [...argv.slice(at, at + 1), ...argv.slice(0, at), ...argv.slice(at + 1)];
+}
+
 function find(name: string): Command {
   const command = COMMANDS.find((candidate) => candidate.name === name);
   if (command !== undefined) return command;
-  const what = name.startsWith("-")
-    ? `Flags come after the command; ${name} stands where the command should be`
-    : `There is no command "${name}"`;
-  throw new UsageError(`${what}. ${suggestion(name, [...COMMANDS.map((candidate) => candidate.name), "help"])}`);
+  const names = [...COMMANDS.map((candidate) => candidate.name), "help"];
+  if (name.startsWith("-")) {
+    parseFlags([name], GLOBAL_FLAGS);
+    throw new UsageError(`Which command? There are ${names.join(", ")}`);
+  }
+  throw new UsageError(`There is no command "${name}". ${suggestion(name, names)}`);
 }
 
 async function packageVersion(): Promise<string> {

@@ -1,4 +1,5 @@
 import type { Admin, RewindTarget } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { confirm } from "../confirm.ts";
@@ -84,7 +85,7 @@ async function requireRelay(admin: Admin, relay: string): Promise<void> {
   const names = (await admin.relays()).map(({ name }) => name);
   if (names.includes(relay)) return;
   const hint = names.length === 0 ? "None has been started yet" : suggestion(relay, names);
-  throw new UsageError(`There is no relay "${relay}". ${hint}`);
+  throw new TxboxError("not_found", `There is no relay "${relay}"`, { field: "relay", fix: hint });
 }
 
 async function figures(admin: Admin, relay: string): Promise<{ pending: number; dead: number }> {

@@ -1,11 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Admin, MessageInfo, MessageQuery, RelayInfo } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { explainFailure } from "../explain-failure.ts";
 import { formatTable } from "../format-table.ts";
 import { formatMs, formatTime } from "../format-values.ts";
 import { messageRecord } from "../json-text.ts";
+import { suggestion } from "../parse-flags.ts";
 import { isLive, relayTable } from "../relay-table.ts";
 import { stopSignal } from "../stop-signal.ts";
 import { UsageError } from "../usage-error.ts";
@@ -94,9 +96,14 @@ async function relays(admin: Admin, only: string | undefined): Promise<Snapshot>
   const all = await admin.relays();
   const shown = only === undefined ? all : all.filter(({ name }) => name === only);
   if (only !== undefined && shown.length === 0) {
-    throw new UsageError(
-      `There is no relay "${only}". There are ${all.map(({ name }) => name).join(", ") || "none yet"}`,
-    );
+    const fix =
+      all.length === 0
+        ? "None has been started yet"
+        : suggestion(
+            only,
+            all.map(({ name }) => name),
+          );
+    throw new TxboxError("not_found", `There is no relay "${only}"`, { field: "relay", fix });
   }
   const text =
     shown.length === 0
@@ -149,7 +156,7 @@ async function watch(context: CliContext, show: () => Promise<Snapshot>, everyMs
       else output.write(`${clear}${new Date().toISOString()}\n\n${text}\n`);
     } catch (error) {
       // A database that restarts comes back; what is wrong with the request stays wrong.
-      if (error instanceof UsageError) throw error;
+      if (error instanceof UsageError || error instanceof TxboxError) throw error;
       output.note(`txbox: ${explainFailure(error, await context.where()).message}`);
     }
     await sleep(everyMs, undefined, { signal: stop }).catch(() => undefined);
