@@ -1,5 +1,6 @@
 import type { Maintenance, MaintenanceReport } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
+import { plainArray } from "./postgres-client.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
@@ -16,6 +17,8 @@ export interface MaintenanceOptions {
 
 const SEGMENT_SIZE = 4_294_967_296n;
 const CHUNK = 10_000;
+/** The segment is being detached, is detached or gone: that the schema itself is there, rotating has shown. */
+const ANOTHER_IS_AT_IT: ReadonlySet<string | undefined> = new Set(["55000", "schema_missing"]);
 /** Transactions younger than this are waited for before a segment is detached; with older ones, next time. */
 const DETACH_PATIENCE_MS = 2000;
 
@@ -60,10 +63,12 @@ class Segments {
       await this.#createSegment(sql, n + 1n);
       const filled = await sql.query(`select 1 from ${names.of(`message_${n}`)} limit 1`);
       if (current![1] !== "t" || filled.length === 0) return false;
-      await sql.query("select setval(pg_get_serial_sequence($1::text, 'position'), $2::text::bigint, false)", [
-        names.message,
-        String((n + 1n) * SEGMENT_SIZE),
-      ]);
+      // Sequences do not roll back: after a rotation that was interrupted here, writers are in the next segment already.
+      await sql.query(
+        `select setval(s.seq, $2::text::bigint) from (select pg_get_serial_sequence($1::text, 'position')::regclass as seq) s
+         where coalesce(pg_sequence_last_value(s.seq), 0) < $2::text::bigint`,
+        [names.message, String((n + 1n) * SEGMENT_SIZE - 1n)],
+      );
       await sql.query(`update ${names.segment} set opened_at = clock_timestamp() where n = $1::text::bigint`, [
         String(n + 1n),
       ]);
@@ -101,28 +106,60 @@ class Segments {
     const { sql, retentionMs, abandonAfterMs } = this.#options;
     const names = this.#names;
     const dropped: string[] = [];
+    await this.#noteHorizons();
     const rows = await sql.query(
       `select s.n, coalesce(s.closed_at < clock_timestamp() - $2::text::interval, false)
        from ${names.segment} s where s.closed_at < clock_timestamp() - $1::text::interval
-         and not exists (select 1 from pg_locks l where l.virtualtransaction = any (s.writers) and l.relation = $3::text::regclass)
+         and s.horizon <= pg_snapshot_xmin(pg_current_snapshot())
        order by s.n`,
-      [`${retentionMs} ms`, `${abandonAfterMs ?? 0} ms`, names.message],
+      [`${retentionMs} ms`, `${abandonAfterMs ?? 0} ms`],
     );
     for (const [n, tooOld] of rows) {
-      const holders = await this.#holders(n!);
       const abandoned = abandonAfterMs !== undefined && tooOld === "t";
-      if (holders.length > 0 && !abandoned) return { dropped, heldBackBy: holders };
-      if (!(await this.#drop(n!))) break;
-      dropped.push(`message_${n}`);
+      try {
+        const holders = await this.#holders(n!);
+        if (holders.length > 0 && !abandoned) return { dropped, heldBackBy: holders };
+        if (!(await this.#drop(n!))) break;
+        dropped.push(`message_${n}`);
+      } catch (error) {
+        if (!ANOTHER_IS_AT_IT.has(errorCode(error))) throw error;
+        break;
+      }
     }
     return { dropped, heldBackBy: [] };
+  }
+
+  /**
+   * Those who were writing when the segment was closed have ended, or live on as prepared transactions, which get new
+   * names when the server restarts. From here on their transaction ids tell: all are below the horizon.
+   */
+  async #noteHorizons(): Promise<void> {
+    const { sql } = this.#options;
+    const names = this.#names;
+    const quiet = await sql.query(
+      `select s.n from ${names.segment} s where s.closed_at is not null and s.horizon is null
+         and not exists (select 1 from pg_locks l where l.virtualtransaction = any (s.writers) and l.relation = $1::text::regclass)`,
+      [names.message],
+    );
+    if (quiet.length === 0) return;
+    // A statement of its own: its snapshot must be later than the look at the locks.
+    await sql.query(
+      `update ${names.segment} set horizon = pg_snapshot_xmax(pg_current_snapshot())
+       where horizon is null and n = any ($1::text::bigint[])`,
+      [plainArray(quiet.map(([n]) => n!))],
+    );
+  }
+
+  async #exists(n: string): Promise<boolean> {
+    const [row] = await this.#options.sql.query("select to_regclass($1::text)", [this.#names.of(`message_${n}`)]);
+    return row![0] !== null;
   }
 
   /** Relays that have not settled everything in a segment. */
   async #holders(n: string): Promise<string[]> {
     const names = this.#names;
     const table = names.of(`message_${n}`);
-    if ((await this.#options.sql.query("select to_regclass($1::text)", [table]))[0]![0] === null) return [];
+    if (!(await this.#exists(n))) return [];
     const rows = await this.#options.sql.query(
       `select distinct c.relay from ${names.cursor} c where
          (select m.xid from ${table} m where m.xid >= pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
@@ -172,14 +209,8 @@ class Segments {
       if (waited >= DETACH_PATIENCE_MS) return false;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
-    try {
-      await sql.query(`alter table ${this.#names.message} detach partition ${table} concurrently`);
-      return true;
-    } catch (error) {
-      // Another process is at it.
-      if (errorCode(error) === "55000" || errorCode(error) === "42P01") return false;
-      throw error;
-    }
+    await sql.query(`alter table ${this.#names.message} detach partition ${table} concurrently`);
+    return true;
   }
 
   /** Copies messages that still wait behind a failed one: they outlive their segment. */

@@ -37,7 +37,9 @@ create table "txbox"."segment" (
   opened_at timestamptz,
   closed_at timestamptz,
   -- Transactions that held the log when the segment was closed and may still add to it.
-  writers text[]
+  writers text[],
+  -- Known once those are gone or prepared: nothing from this transaction id on is in the segment.
+  horizon xid8
 );
 insert into "txbox"."segment" (n, opened_at) values (0, clock_timestamp()), (1, null);
 
