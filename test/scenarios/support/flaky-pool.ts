@@ -1,0 +1,65 @@
+import type pg from "pg";
+import type { PgPool } from "../../../src/stores/postgres/postgres-client.ts";
+
+export interface FlakyPool {
+  readonly client: PgPool;
+  /** The next `times` statements that match are carried out, but their answer is lost with the connection. */
+  loseAnswer(pattern: RegExp, times?: number): void;
+  /** How often an answer was lost so far. */
+  readonly lost: number;
+}
+
+/** A pool whose connections break at chosen statements, at the worst moment: after the server has done its work. */
+export function flakyPool(pool: pg.Pool): FlakyPool {
+  let pattern: RegExp | undefined;
+  let left = 0;
+  let lost = 0;
+  const breaks = (config: object): boolean => {
+    if (left === 0 || pattern === undefined || !pattern.test((config as { text: string }).text)) return false;
+    left--;
+    lost++;
+    return true;
+  };
+  const client: PgPool = {
+    async query(config) {
+      const result: unknown = await pool.query(config as pg.QueryConfig);
+      if (breaks(config)) throw connectionReset();
+      return result;
+    },
+    async connect() {
+      const real = await pool.connect();
+      let broken = false;
+      return {
+        async query(config: object) {
+          if (broken) throw connectionReset();
+          const result: unknown = await real.query(config as pg.QueryConfig);
+          if (!breaks(config)) return result;
+          broken = true;
+          throw connectionReset();
+        },
+        release: (error?: Error | boolean) => real.release(broken ? true : error),
+        getTransactionStatus: () =>
+          (real as unknown as { getTransactionStatus(): string | null }).getTransactionStatus(),
+        on: real.on.bind(real),
+        removeListener: real.removeListener.bind(real),
+      };
+    },
+    get totalCount() {
+      return pool.totalCount;
+    },
+  };
+  return {
+    client,
+    loseAnswer(what, times = 1) {
+      pattern = what;
+      left = times;
+    },
+    get lost() {
+      return lost;
+    },
+  };
+}
+
+function connectionReset(): Error {
+  return Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+}

@@ -1,0 +1,91 @@
+import { createInterface } from "node:readline";
+import type { Publisher, PublishResult } from "../../../src/core/contracts.ts";
+import type { Message } from "../../../src/core/message.ts";
+import { createRelay } from "../../../src/relay/relay.ts";
+import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
+import { openPool } from "./outbox-database.ts";
+import { numberedOf } from "./recording-publisher.ts";
+import type { ChildConfig } from "./relay-process.ts";
+
+/** A relay in a process of its own, told by one JSON argument what to do with messages; see `ChildConfig`. */
+const config = JSON.parse(process.argv[2] ?? "{}") as ChildConfig;
+const lines: string[] = [];
+let onLine: (() => void) | undefined;
+createInterface({ input: process.stdin }).on("line", (line) => {
+  lines.push(line);
+  onLine?.();
+});
+
+async function nextLine(): Promise<void> {
+  while (lines.shift() === undefined) await new Promise<void>((resolve) => (onLine = resolve));
+}
+
+function say(word: string, value: unknown): void {
+  const text = JSON.stringify(value, (_, part: unknown) => (typeof part === "bigint" ? String(part) : part));
+  process.stdout.write(`${word} ${text}\n`);
+}
+
+let blocked = false;
+
+const publisher: Publisher = {
+  keepsKeyOrder: true,
+  async publish(messages, signal) {
+    switch (config.mode ?? "print") {
+      case "ask":
+        report("asked", messages);
+        await nextLine();
+        break;
+      case "die-on-poison":
+        for (const message of messages) {
+          if (numberedOf(message).poison === true) process.abort();
+          report("sent", [message]);
+        }
+        return messages.map(() => ({ status: "published" }));
+      case "hang":
+        say("hanging", { signal: signal.aborted });
+        await new Promise(() => undefined);
+        break;
+      case "block":
+        if (!blocked) {
+          blocked = true;
+          say("blocking", messages.length);
+          const endsAt = performance.now() + (config.blockMs ?? 0);
+          while (performance.now() < endsAt);
+          say("aborted", signal.aborted);
+          // As a careless publisher would: it goes on and says that all went well.
+        }
+        break;
+      case "print":
+        if (config.delayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, config.delayMs));
+        break;
+    }
+    report("sent", messages);
+    return messages.map((): PublishResult => ({ status: "published" }));
+  },
+};
+
+function report(word: string, messages: readonly Message[]): void {
+  for (const message of messages)
+    say(word, { ...numberedOf(message), id: message.id, position: message.position, at: Date.now() });
+}
+
+const relay = createRelay({
+  store: createPostgresStore({ client: openPool(config.url, 5) }),
+  name: config.name ?? "orders",
+  publisher,
+  leaseMs: config.leaseMs ?? 2000,
+  batchSize: config.batchSize ?? 100,
+  maintenance: false,
+  onEvent: (event) => {
+    if (event.type !== "batch") say("event", event);
+  },
+});
+process.once("SIGTERM", () => {
+  const startedAt = performance.now();
+  void relay.stop(config.stopDeadlineMs === undefined ? {} : { deadlineMs: config.stopDeadlineMs }).then(() => {
+    say("stopped", Math.round(performance.now() - startedAt));
+    process.exit(0);
+  });
+});
+await relay.start();
+say("ready", process.pid);
