@@ -24,7 +24,7 @@ export function leaseSignal(lease: { readonly validUntil: number }, clock: Clock
   stop.addEventListener("abort", abort, { once: true });
   const { signal } = controller;
   Object.defineProperty(signal, "aborted", {
-    get: () => Reflect.get(AbortSignal.prototype, "aborted", signal) === true || over(),
+    get: () => Reflect.get(AbortSignal.prototype, "aborted", signal) || over(),
   });
   return {
     signal,
