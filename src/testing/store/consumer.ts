@@ -1,0 +1,113 @@
+import type { Claim, JoinOptions, Outcome, QueueSession, Store } from "../../core/contracts.ts";
+import type { Message } from "../../core/message.ts";
+import { eventually } from "../eventually.ts";
+import type { AnyTx } from "./store-context.ts";
+
+export const PUBLISHED: Outcome = { status: "published" };
+export const WAITING: Outcome = { status: "waiting" };
+
+export function retry(attempts = 1, delayMs = 0, error = `attempt ${attempts} failed`): Outcome {
+  return { status: "retry", error, attempts, delayMs };
+}
+
+export function dead(attempts = 1, block = false, error = "it can never work"): Outcome {
+  return { status: "dead", error, attempts, block };
+}
+
+/** Long enough that no case loses a lease by being slow. */
+export const LONG_LEASE_MS = 60_000;
+
+let owners = 0;
+
+export function join(store: Store<AnyTx>, options: Partial<JoinOptions> = {}): Promise<QueueSession> {
+  return store.queue.join({
+    relay: "r",
+    owner: `owner-${++owners}`,
+    leaseMs: LONG_LEASE_MS,
+    start: "earliest",
+    streams: undefined,
+    unordered: [],
+    batch: { messages: 100, bytes: 1_000_000 },
+    maxParked: 10_000,
+    ...options,
+  });
+}
+
+/** What becomes of a message; by default it is published. */
+export type Judge = (message: Message, attempts: number) => Outcome;
+
+export interface ConsumerOptions {
+  judge?: Judge;
+  unordered?: readonly string[];
+}
+
+/** Works a session as the relay does, one claim after the other, and remembers what was published. */
+export class Consumer {
+  readonly session: QueueSession;
+  readonly published: Message[] = [];
+  judge: Judge;
+  readonly #unordered: readonly string[];
+
+  constructor(session: QueueSession, { judge = () => PUBLISHED, unordered = [] }: ConsumerOptions = {}) {
+    this.session = session;
+    this.judge = judge;
+    this.#unordered = unordered;
+  }
+
+  /** What the relay would report for a claim: what is not admitted, or comes after a failure of its key, waits. */
+  outcomesOf(claim: Claim): Outcome[] {
+    const admitted = this.session.admit(claim);
+    const held = new Set<string>();
+    return claim.messages.map((message, i) => {
+      const key = message.key === null || this.#unordered.includes(message.stream) ? undefined : keyOf(message);
+      if ((admitted !== "all" && admitted[i] !== true) || (key !== undefined && held.has(key))) return WAITING;
+      const outcome = this.judge(message, claim.attempts?.[i] ?? 0);
+      if (outcome.status !== "published" && key !== undefined) held.add(key);
+      return outcome;
+    });
+  }
+
+  /** One claim, settled; false when there was none. */
+  async step(): Promise<boolean> {
+    const claim = await this.session.claim();
+    if (claim === undefined) return false;
+    const outcomes = this.outcomesOf(claim);
+    await this.session.settle(claim, outcomes);
+    this.published.push(...claim.messages.filter((_, i) => outcomes[i]?.status === "published"));
+    return true;
+  }
+
+  /** Claims until there is nothing to do right now. */
+  async drain(): Promise<Message[]> {
+    const before = this.published.length;
+    while (await this.step());
+    return this.published.slice(before);
+  }
+
+  /** Tends and drains until this many more messages were published. */
+  async take(count: number, timeoutMs?: number): Promise<Message[]> {
+    const before = this.published.length;
+    await eventually(
+      async () => {
+        await this.session.tend();
+        await this.drain();
+        const got = this.published.length - before;
+        if (got < count) throw new Error(`${got} of ${count} messages were published`);
+      },
+      timeoutMs === undefined ? {} : { timeoutMs },
+    );
+    return this.published.slice(before);
+  }
+}
+
+function keyOf({ stream, key }: Message): string {
+  return JSON.stringify([stream, key]);
+}
+
+export async function joined(
+  store: Store<AnyTx>,
+  options: Partial<JoinOptions> = {},
+  consuming: ConsumerOptions = {},
+): Promise<Consumer> {
+  return new Consumer(await join(store, options), { unordered: options.unordered ?? [], ...consuming });
+}

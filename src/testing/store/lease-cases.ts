@@ -1,0 +1,292 @@
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+import { systemClock } from "../../core/clock.ts";
+import type { Claim, Clock, QueueSession } from "../../core/contracts.ts";
+import { errorCode } from "../../core/errors.ts";
+import { eventually } from "../eventually.ts";
+import { dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
+import type { StoreCase } from "./store-context.ts";
+
+const role = "leases";
+const SHORT_LEASE_MS = 250;
+
+function claimSome(session: QueueSession): Promise<Claim> {
+  return eventually(async () => {
+    await session.tend();
+    const claim = await session.claim();
+    assert.ok(claim !== undefined && claim.messages.length > 0, "there is something to claim");
+    return claim;
+  });
+}
+
+const lost = { code: "lease_lost" };
+const published = (claim: Claim) => claim.messages.map(() => PUBLISHED);
+
+/** A clock that runs as the system's does, but says another time. */
+function shifted(byMs: number): Clock {
+  return { monotonic: () => systemClock.monotonic() + byMs, sleep: (ms, signal) => systemClock.sleep(ms, signal) };
+}
+
+/** Who owns a lane, who takes it over, and what an owner that lost it may still do: nothing. */
+export const leaseCases: readonly StoreCase[] = [
+  {
+    role,
+    name: "gives a lane to one owner while its lease runs",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 3));
+      const holder = await join(context.store);
+      const claim = await claimSome(holder);
+      const other = await join(context.another());
+      for (let i = 0; i < 3; i++) {
+        await other.tend();
+        assert.equal(await other.claim(), undefined);
+      }
+      await holder.settle(claim, published(claim));
+    },
+  },
+  {
+    role,
+    name: "says until when claimed messages may be published, and no longer than the lease",
+    async run(context) {
+      const before = systemClock.monotonic();
+      const session = await join(context.store, { leaseMs: 5000 });
+      assert.ok(session.validUntil > systemClock.monotonic(), "a fresh lease is valid");
+      assert.ok(session.validUntil <= systemClock.monotonic() + 5000, "it is not longer than it was asked for");
+      await sleep(30);
+      await session.tend();
+      assert.ok(session.validUntil > before + 5000 * 0.5);
+      await session.leave();
+      assert.ok(session.validUntil <= systemClock.monotonic(), "it ends with the session");
+    },
+  },
+  {
+    role,
+    name: "hands over what an owner held when its lease has run out, in order",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 5));
+      const gone = await join(context.store, { leaseMs: SHORT_LEASE_MS, batch: { messages: 2, bytes: 1_000_000 } });
+      const first = await claimSome(gone);
+      await gone.settle(first, published(first));
+      await gone.claim();
+      const startedAt = performance.now();
+      const heir = await joined(context.another());
+      assert.deepEqual(payloads(await heir.take(3)), [3, 4, 5]);
+      assert.ok(performance.now() - startedAt < 5000);
+    },
+  },
+  {
+    role,
+    name: "settles nothing for an owner that was replaced",
+    async run(context) {
+      await enqueue(context, message(1, { key: "a" }), message(2, { key: "b" }), message(3, { key: "c" }));
+      const old = await join(context.store, { leaseMs: SHORT_LEASE_MS });
+      const claim = await claimSome(old);
+      const heir = await joined(context.another());
+      assert.deepEqual(payloads(await heir.take(3)), [1, 2, 3]);
+      await assert.rejects(old.settle(claim, [retry(1), dead(1, true), PUBLISHED]), lost);
+      const [figures] = await context.store.admin.relays();
+      assert.deepEqual([figures?.published, figures?.parked, figures?.blockedKeys, figures?.dead], [3n, 0, 0, 0]);
+      await enqueue(context, message(4, { key: "a" }), message(5, { key: "b" }));
+      assert.deepEqual(payloads(await heir.take(2)), [4, 5]);
+    },
+  },
+  {
+    role,
+    name: "settles nothing of any claim that was read ahead before the lease was lost",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 4));
+      const old = await join(context.store, { leaseMs: SHORT_LEASE_MS, batch: { messages: 2, bytes: 1_000_000 } });
+      const first = await claimSome(old);
+      const second = await old.claim();
+      assert.ok(second !== undefined);
+      const heir = await join(context.another());
+      const taken = await claimSome(heir);
+      const results = await Promise.allSettled([
+        old.settle(first, published(first)),
+        old.settle(second, published(second)),
+      ]);
+      for (const result of results) {
+        assert.equal(result.status, "rejected");
+        assert.equal(errorCode(result.reason), "lease_lost");
+      }
+      await heir.settle(taken, published(taken));
+      assert.equal((await context.store.admin.relays())[0]?.published, 4n);
+    },
+  },
+  {
+    role,
+    name: "lets an owner that was replaced publish and claim nothing more",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 4));
+      const old = await join(context.store, { leaseMs: SHORT_LEASE_MS, batch: { messages: 2, bytes: 1_000_000 } });
+      const claim = await claimSome(old);
+      const heir = await join(context.another());
+      const taken = await claimSome(heir);
+      await old.tend().catch(() => undefined);
+      assert.ok(old.validUntil <= systemClock.monotonic(), "there is no time left to publish in");
+      assert.equal(await old.claim(), undefined);
+      assert.deepEqual(old.admit(claim), [false, false]);
+      await heir.settle(taken, published(taken));
+    },
+  },
+  {
+    role,
+    name: "keeps an owner that tends its lease",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 2));
+      const keeper = await join(context.store, { leaseMs: 400 });
+      const claim = await claimSome(keeper);
+      const other = await join(context.another());
+      for (let i = 0; i < 8; i++) {
+        await sleep(100);
+        await keeper.tend();
+        await other.tend();
+        assert.equal(await other.claim(), undefined);
+      }
+      await keeper.settle(claim, published(claim));
+    },
+  },
+  {
+    role,
+    name: "keeps an owner that goes on settling",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 8));
+      const keeper = await join(context.store, { leaseMs: 500, batch: { messages: 1, bytes: 1_000_000 } });
+      const other = await join(context.another());
+      for (let n = 1; n <= 8; n++) {
+        const claim = await keeper.claim();
+        assert.deepEqual(payloads(claim?.messages ?? []), [n]);
+        await sleep(120);
+        if (claim !== undefined) await keeper.settle(claim, published(claim));
+        await other.tend();
+        assert.equal(await other.claim(), undefined);
+      }
+    },
+  },
+  {
+    role,
+    name: "frees everything at once when an owner leaves",
+    async run(context) {
+      const leaver = await joined(context.store);
+      await enqueue(context, ...numbered(1, 3));
+      assert.equal((await leaver.drain()).length, 3);
+      await leaver.session.leave();
+      await enqueue(context, message(4));
+      const next = await joined(context.another());
+      assert.deepEqual(payloads(await next.take(1, 1500)), [4]);
+      assert.equal(await leaver.session.claim(), undefined);
+    },
+  },
+  {
+    role,
+    name: "refuses the settle of an owner that has left",
+    async run(context) {
+      await enqueue(context, message(1));
+      const leaver = await join(context.store);
+      const claim = await claimSome(leaver);
+      await leaver.leave();
+      await assert.rejects(leaver.settle(claim, published(claim)), lost);
+      const next = await joined(context.another());
+      assert.deepEqual(payloads(await next.take(1)), [1]);
+    },
+  },
+  {
+    role,
+    name: "goes by the database's clock: a process an hour off takes nothing and loses nothing",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 2));
+      const right = await join(context.store);
+      const claim = await claimSome(right);
+      for (const byMs of [3_600_000, -3_600_000]) {
+        const wrong = await join(context.another({ clock: shifted(byMs) }));
+        for (let i = 0; i < 3; i++) {
+          await wrong.tend();
+          assert.equal(await wrong.claim(), undefined);
+        }
+        await wrong.leave();
+      }
+      await right.settle(claim, published(claim));
+      await right.leave();
+      await enqueue(context, message(3));
+      const wrong = await joined(context.another({ clock: shifted(3_600_000) }), { leaseMs: 5000 });
+      assert.deepEqual(payloads(await wrong.take(1)), [3]);
+      const other = await join(context.store);
+      await other.tend();
+      assert.equal(await other.claim(), undefined);
+    },
+  },
+  {
+    role,
+    name: "keeps a key blocked when its owner is replaced",
+    async run(context) {
+      await enqueue(context, message("a1", { key: "a" }), message("a2", { key: "a" }), message("b1", { key: "b" }));
+      const old = await join(context.store, { leaseMs: SHORT_LEASE_MS });
+      const claim = await claimSome(old);
+      await old.settle(claim, [retry(1, 700), WAITING, PUBLISHED]);
+      await enqueue(context, message("a3", { key: "a" }), message("b2", { key: "b" }));
+      const heir = await joined(context.another());
+      assert.deepEqual(payloads(await heir.take(4)), ["b2", "a1", "a2", "a3"]);
+    },
+  },
+  {
+    role,
+    name: "hands out one by one what killed its owners, and tells how often",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 5));
+      const seen: Claim[] = [];
+      for (let life = 1; life <= 5; life++) {
+        const session = await join(context.another(), { leaseMs: SHORT_LEASE_MS });
+        seen.push(await claimSome(session));
+      }
+      assert.equal(seen[0]?.messages.length, 5);
+      assert.equal(seen[0]?.crashes, 0);
+      const last = await joined(context.another());
+      const claim = await claimSome(last.session);
+      assert.deepEqual(payloads(claim.messages), [1]);
+      assert.ok(claim.crashes >= 2, `${claim.crashes} crashes are known`);
+      assert.ok([...seen, claim].every(({ crashes, messages }) => crashes === 0 || messages.length === 1));
+      await last.session.settle(claim, [dead(claim.crashes)]);
+      assert.deepEqual(payloads(await last.take(4)), range(2, 5));
+      await enqueue(context, ...numbered(6, 9));
+      const next = await claimSome(last.session);
+      assert.equal(next.messages.length, 4);
+      assert.equal(next.crashes, 0);
+    },
+  },
+  {
+    role,
+    name: "either settles or hands over when a settle meets a take-over",
+    needs: ["concurrency"],
+    async run(context) {
+      const heir = await joined(context.another(), { relay: "r" });
+      await heir.session.leave();
+      let settled = 0;
+      const rounds = 12;
+      for (let round = 0; round < rounds; round++) {
+        await enqueue(context, message(round));
+        const owner = await join(context.store, { leaseMs: 60 });
+        const claim = await owner.claim();
+        if (claim === undefined) continue;
+        await sleep(50 + round);
+        const next = await join(context.another());
+        const racing = owner.settle(claim, published(claim)).then(
+          () => (settled += claim.messages.length),
+          (error: unknown) => assert.equal(errorCode(error), "lease_lost"),
+        );
+        await Promise.all([racing, next.tend().then(() => next.claim())]);
+        await next.leave();
+        await owner.leave();
+      }
+      const last = await joined(context.store);
+      const rest = await eventually(async () => {
+        await last.session.tend();
+        await last.drain();
+        assert.equal((await context.store.admin.relays())[0]?.pending, 0);
+        return last.published.length;
+      });
+      assert.equal(settled + rest, rounds);
+      assert.equal((await context.store.admin.relays())[0]?.published, BigInt(rounds));
+    },
+  },
+];

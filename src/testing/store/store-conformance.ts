@@ -1,0 +1,33 @@
+import { claimCases } from "./claim-cases.ts";
+import { deadLetterCases } from "./dead-letter-cases.ts";
+import { figuresCases } from "./figures-cases.ts";
+import { leaseCases } from "./lease-cases.ts";
+import { ledgerCases } from "./ledger-cases.ts";
+import { parkingCases } from "./parking-cases.ts";
+import { relayCases } from "./relay-cases.ts";
+import { restoreCases } from "./restore-cases.ts";
+import { scheduleCases } from "./schedule-cases.ts";
+import { sharingCases } from "./sharing-cases.ts";
+import { statusCases } from "./status-cases.ts";
+import type { StoreCase } from "./store-context.ts";
+import { upkeepCases } from "./upkeep-cases.ts";
+import { windowCases } from "./window-cases.ts";
+import { writerCases } from "./writer-cases.ts";
+
+/** What every store must do, as data; see docs/writing-an-adapter.md. */
+export const storeConformance: readonly StoreCase[] = [
+  ...writerCases,
+  ...scheduleCases,
+  ...windowCases,
+  ...claimCases,
+  ...parkingCases,
+  ...deadLetterCases,
+  ...leaseCases,
+  ...sharingCases,
+  ...relayCases,
+  ...statusCases,
+  ...figuresCases,
+  ...ledgerCases,
+  ...upkeepCases,
+  ...restoreCases,
+];
