@@ -6,7 +6,7 @@ const GRACE_MS = 1000;
 /** A deadline for handlers, and one a little later for the transactions they run in. */
 export interface Overdue {
   /** Rejects when the handler has not ended in time; what it does later is not awaited. */
-  race<T>(run: (signal: AbortSignal) => Promise<T>, outer: AbortSignal): Promise<T>;
+  race<T>(run: (context: { readonly signal: AbortSignal }) => Promise<T>, outer: AbortSignal): Promise<T>;
   /** Rejects when a transaction has not ended soon after its handler was given up: a query may hold its connection. */
   guard<T>(transaction: Promise<T>): Promise<T>;
 }
@@ -18,15 +18,15 @@ export function overdueAfter(timeoutMs: number): Overdue {
 
   return {
     async race(run, outer) {
-      const controller = new AbortController();
+      const context = new LazySignal(outer);
       const given = Promise.withResolvers<never>();
       const timer = setTimeout(() => {
         const error = timedOut(timeoutMs);
         grace = setTimeout(() => late.reject(error), GRACE_MS);
-        controller.abort(error);
+        context.abort(error);
         given.reject(error);
       }, timeoutMs);
-      const running = run(AbortSignal.any([outer, controller.signal]));
+      const running = run(context);
       running.catch(() => undefined);
       try {
         return await Promise.race([running, given.promise]);
@@ -42,6 +42,32 @@ export function overdueAfter(timeoutMs: number): Overdue {
       }
     },
   };
+}
+
+/** Most handlers never look at their signal, and making one is not cheap. */
+class LazySignal {
+  readonly #outer: AbortSignal;
+  #own: AbortController | undefined;
+  #signal: AbortSignal | undefined;
+  #reason: Error | undefined;
+
+  constructor(outer: AbortSignal) {
+    this.#outer = outer;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#signal === undefined) {
+      this.#own = new AbortController();
+      this.#signal = AbortSignal.any([this.#outer, this.#own.signal]);
+      if (this.#reason !== undefined) this.#own.abort(this.#reason);
+    }
+    return this.#signal;
+  }
+
+  abort(reason: Error): void {
+    this.#reason = reason;
+    this.#own?.abort(reason);
+  }
 }
 
 function timedOut(timeoutMs: number): TxboxError {

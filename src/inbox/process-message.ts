@@ -48,7 +48,7 @@ export class MessageProcessor<Tx> {
         thrown = undefined;
         if (!(await store.ledger.receive(tx, receipt, "processed"))) return "duplicate";
         try {
-          await overdue.race((signal) => runHandling(context, async () => handler(tx, handled, { signal })), outer);
+          await overdue.race((given) => runHandling(context, async () => handler(tx, handled, given)), outer);
         } catch (error) {
           thrown = { error };
           throw error;

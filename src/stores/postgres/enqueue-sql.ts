@@ -2,8 +2,8 @@ import type { Names } from "./postgres-names.ts";
 
 /** The statements of the writer; every one is a single round trip. */
 export interface EnqueueSql {
-  one: string;
-  oneChosen: string;
+  /** For one message, with only the columns that have a value: each parameter costs time on both sides. */
+  one(columns: readonly number[], chosen: boolean): string;
   many: string;
   manyChosen: string;
   manyLater: string;
@@ -30,15 +30,15 @@ const COLUMNS = [
 
 /** Everything the writer gives; position, xid and created_at are the database's. */
 export const columnsOfMessage: string = COLUMNS.map(([name]) => name).join(", ");
-const oneRow: string = COLUMNS.map(([, type], i) => cast(i + 1, type)).join(", ");
-
 export function enqueueSql(names: Names): EnqueueSql {
+  const ones = new Map<number, string>();
   return {
-    one: `insert into ${names.message} (${columnsOfMessage}) values (${oneRow})`,
-    oneChosen: `with fresh as (
-        insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id
-      )
-      insert into ${names.message} (${columnsOfMessage}) select ${oneRow} from fresh returning id`,
+    one(given, chosen) {
+      const mask = given.reduce((bits, column) => bits | (1 << column), chosen ? 1 << COLUMNS.length : 0);
+      let text = ones.get(mask);
+      if (text === undefined) ones.set(mask, (text = oneSql(names, given, chosen)));
+      return text;
+    },
     many: manySql(names, { chosen: false, later: false }),
     manyChosen: manySql(names, { chosen: true, later: false }),
     manyLater: manySql(names, { chosen: false, later: true }),
@@ -49,6 +49,18 @@ export function enqueueSql(names: Names): EnqueueSql {
         freed as (delete from ${names.enqueued_id} e using gone where e.id = gone.id)
       select id from gone`,
   };
+}
+
+/** `given` are indexes of COLUMNS, the first of them the id; parameters are in that order. */
+function oneSql(names: Names, given: readonly number[], chosen: boolean): string {
+  const present = COLUMNS.filter((_, i) => given.includes(i));
+  const into = `insert into ${names.message} (${present.map(([name]) => name).join(", ")})`;
+  // In VALUES a parameter takes the type of its column; a cast would only cost time, but drivers serialise these two anew.
+  const bare = present.map(([, type], i) => (type === arrayType(type) ? `$${i + 1}` : cast(i + 1, type))).join(", ");
+  if (!chosen) return `${into} values (${bare})`;
+  const values = present.map(([, type], i) => cast(i + 1, type)).join(", ");
+  return `with fresh as (insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id)
+    ${into} select ${values} from fresh returning id`;
 }
 
 /**

@@ -24,7 +24,14 @@ export function createWriter({ names }: { names: Names }): Writer<PostgresTx> {
     async enqueue(tx, messages) {
       const [only] = messages;
       if (messages.length === 1 && only !== undefined && only.deliverAt === null) {
-        const rows = await inTransaction(tx, only.idChosen ? sql.oneChosen : sql.one, single(only));
+        const columns: number[] = [];
+        const params: string[] = [];
+        for (const [column, value] of valuesOf(only).entries()) {
+          if (value === null) continue;
+          columns.push(column);
+          params.push(value);
+        }
+        const rows = await inTransaction(tx, sql.one(columns, only.idChosen), params);
         return [{ id: only.id, duplicate: only.idChosen && rows.length === 0 }];
       }
       const rows = await inTransaction(tx, manySql(sql, messages), arrays(messages));
@@ -57,8 +64,8 @@ async function requireOpenTransaction(runner: ScriptRunner): Promise<void> {
   }
 }
 
-/** The order of the columns in every statement. */
-function single(message: PreparedMessage): (string | null)[] {
+/** The values of one message in the order of the columns in every statement. */
+function valuesOf(message: PreparedMessage): (string | null)[] {
   const { body } = message;
   const isText = typeof body === "string";
   return [
