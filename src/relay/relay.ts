@@ -31,6 +31,8 @@ export interface Relay extends AsyncDisposable {
 
 const MAINTENANCE_MS = 60_000;
 const FIRST_MAINTENANCE_MS = 5000;
+/** At least this long for giving back the lanes and closing the publisher. */
+const GOODBYE_MS = 1000;
 
 export function createRelay(options: RelayOptions): Relay {
   return new StandingRelay(relaySettings(options));
@@ -71,6 +73,7 @@ class StandingRelay implements Relay {
 
   async stop({ deadlineMs = 10_000 }: { deadlineMs?: number } = {}): Promise<void> {
     if (!this.#running) return;
+    const endsAt = this.#settings.clock.monotonic() + deadlineMs;
     this.#stopping.abort();
     const timer = setTimeout(() => this.#giveUp.abort(), deadlineMs);
     const hardStop = new Promise<void>((resolve) => {
@@ -82,8 +85,10 @@ class StandingRelay implements Relay {
     await Promise.race([Promise.all(this.#tasks), hardStop]);
     clearTimeout(timer);
     this.#done.abort();
-    await this.#leave();
-    await this.#settings.publisher.close?.();
+    // A database or a broker that hangs must not keep the process.
+    const leftMs = Math.max(GOODBYE_MS, endsAt - this.#settings.clock.monotonic());
+    await within(leftMs, this.#leave());
+    await within(leftMs, this.#settings.publisher.close?.());
     this.#running = false;
     this.#settings.emit({ type: "stopped", relay: this.#settings.name });
   }
@@ -221,6 +226,13 @@ class StandingRelay implements Relay {
       await clock.sleep(MAINTENANCE_MS, signal);
     }
   }
+}
+
+/** Waits for the promise, but no longer than this. */
+async function within(ms: number, promise: Promise<void> | undefined): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)));
+  await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** Whether waiting may mend it: a database that is away, a standby that may be promoted. */
