@@ -64,7 +64,7 @@ describe.skipIf(!hasPostgres())("no committed message is skipped", () => {
       await client.query("begin");
       await client.enqueue(series(`open-${i}`, 5));
     }
-    for (const [i, client] of [...clients.entries()].reverse()) {
+    for (const [i, client] of [...clients.entries()].toReversed()) {
       await client.query("commit");
       await arrive(`open-${i}`, 5);
       await database.enqueue([{ key: "between", n: 10 - i }]);
