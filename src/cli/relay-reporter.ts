@@ -26,9 +26,10 @@ export class RelayReporter {
     else this.#output.note(`${new Date().toISOString()} ${event.relay}: ${sentence(event)}`);
   };
 
-  end(): void {
+  /** `tell` what was not told yet. */
+  end({ tell }: { tell: boolean }): void {
     clearInterval(this.#timer);
-    if (!this.#output.json) this.#progress();
+    if (tell && !this.#output.json) this.#progress();
   }
 
   #add({ relay, published, retried, dead }: Extract<RelayEvent, { type: "batch" }>): void {

@@ -70,7 +70,8 @@ export const relayCommand: Command = defineCommand({
         deadlineMs: flags["stop-deadline-ms"] ?? STOP_DEADLINE_MS,
       });
     } finally {
-      reporter.end();
+      // A single run ends with its totals.
+      reporter.end({ tell: flags.once !== true });
     }
   },
 });
