@@ -383,7 +383,18 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       }
     });
 
-    it("runs once under a crowd, also when the days are missing", async () => {
+    it("runs once under a crowd that finds a failed receipt", async () => {
+    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "again" });
+    const message = incoming();
+    await expect(inbox.handle(message, async () => Promise.reject(new Error("no")))).rejects.toThrow("no");
+    const effect = (tx: PostgresTx) => run(tx, `insert into effect values ('again-${message.id}')`);
+    const outcomes = await Promise.all(Array.from({ length: 15 }, () => inbox.handle(message, effect)));
+    expect(outcomes.filter((outcome) => outcome === "processed")).toHaveLength(1);
+    expect(outcomes.filter((outcome) => outcome === "duplicate")).toHaveLength(14);
+    expect(await count(`again-${message.id}`)).toEqual([["1"]]);
+  });
+
+  it("runs once under a crowd, also when the days are missing", async () => {
       const ids = [uuidv7(), uuidv7At(Date.now() - 3 * DAY_MS), "foreign"];
       const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "crowd" }).on("t", (tx, { id }) =>
         run(tx, `insert into effect values ('crowd-${id}')`),
