@@ -7,6 +7,7 @@ export const summary = "drain a backlog to a publisher that does nothing, agains
 
 /** Messages for txbox and the raw limit, in order. */
 const MESSAGES = { quick: 100_000, full: 300_000 };
+const ROUNDS = { quick: { count: 3, budgetMs: 11_000 }, full: { count: 5, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
@@ -30,7 +31,7 @@ export async function run(context: Context): Promise<void> {
   await rate(txbox, messages, 1000);
   await rate(raw, messages, 1000);
   context.say("drain: measuring");
-  const results = await interleave(quick ? 3 : 5, entries);
+  const results = await interleave(quick ? ROUNDS.quick : ROUNDS.full, entries);
   for (const [name, rounds] of Object.entries(results)) {
     const peer = peers.find(({ key }) => key === name);
     report.rate(`drain_${name}`, rounds, "msg/s", peer?.note ?? "in order");

@@ -6,17 +6,18 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "transactions that write an order and enqueue, against a hand-written INSERT";
 
 const CONNECTIONS = 8;
+const ROUNDS = { quick: { count: 4, budgetMs: 8000 }, full: { count: 5, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
   const txbox = await contender(context, "txbox");
   const hand = await contender(context, "hand-written");
-  const ms = quick ? 700 : 3000;
+  const ms = quick ? 500 : 3000;
 
   context.say("enqueue: warming up");
   for (const side of [txbox, hand]) for (const batch of [1, 100]) await side.loop(batch, 200);
   context.say("enqueue: measuring");
-  const results = await interleave(quick ? 4 : 5, {
+  const results = await interleave(quick ? ROUNDS.quick : ROUNDS.full, {
     txbox: () => txbox.loop(1, ms),
     hand: () => hand.loop(1, ms),
     txbox_100: () => txbox.loop(100, ms),

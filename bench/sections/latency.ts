@@ -64,7 +64,7 @@ async function allArrived(consumer: Player, count: number): Promise<Map<number, 
 
 /** CPU of the relay's process and of its connections while there is nothing to do, in percent of one core. */
 async function idle(context: Context, relay: Player): Promise<void> {
-  const ms = context.quick ? 3000 : 10_000;
+  const ms = context.quick ? 2000 : 10_000;
   context.say(`latency: idle relay for ${ms / 1000} s`);
   await sleep(500);
   const read = async () => ({
