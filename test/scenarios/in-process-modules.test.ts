@@ -102,7 +102,9 @@ describe.skipIf(!hasPostgres())("modules of one application", () => {
     expect(
       (await paymentsPool.query("select count(*)::int, count(distinct order_id)::int as distinct from payments")).rows,
     ).toEqual([{ count: 40, distinct: 40 }]);
-    expect(causes.filter((_, i) => i % 2 === 0)).toEqual(Array(40).fill([["payments", "order_placed"]]));
+    expect(causes.filter((_, i) => i % 2 === 0)).toEqual(
+      Array.from({ length: 40 }, () => [["payments", "order_placed"]]),
+    );
     expect(new Set(causes.filter((_, i) => i % 2 === 1))).toEqual(new Set(ids));
     const failed = await ordersPool.query(
       "select count(*)::int from txbox.receipt where consumer = 'search' and status = 'failed'",

@@ -26,6 +26,7 @@ export interface PgClient {
 }
 
 interface PgPoolClient extends PgClient {
+  query(textOrConfig: string | object): Promise<unknown>;
   release(error?: Error | boolean): void;
   on(event: "error", listener: () => void): unknown;
   removeListener(event: "error", listener: () => void): unknown;
@@ -172,16 +173,16 @@ function pgDatabase(pool: PgPool): Database {
       const onError = (): void => void (broken = true);
       client.on("error", onError);
       try {
-        await client.query({ text: "begin" });
+        await client.query("begin");
         const result = await run(guard.tx, sql);
         guard.close();
-        await client.query({ text: "commit" });
+        await client.query("commit");
         return result;
       } catch (error) {
         guard.close();
         // A handler that timed out may still hold the client: never give it back to the pool.
         broken ||= isTimeout(error);
-        if (!broken) await client.query({ text: "rollback" }).catch(() => (broken = true));
+        if (!broken) await client.query("rollback").catch(() => (broken = true));
         throw error;
       } finally {
         client.release(broken);

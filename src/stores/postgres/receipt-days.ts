@@ -170,6 +170,11 @@ function partitionOf(names: Names, day: string): string {
   return names.of(`receipt_${day.replaceAll("-", "")}`);
 }
 
+let lastDay = { number: Number.NaN, text: "" };
+
 function dayOf(time: number): string {
-  return new Date(time).toISOString().slice(0, 10);
+  const number = Math.floor(time / DAY_MS);
+  // Nearly every message is of the same day as the one before.
+  if (number !== lastDay.number) lastDay = { number, text: new Date(time).toISOString().slice(0, 10) };
+  return lastDay.text;
 }

@@ -153,7 +153,7 @@ describe("enqueue", () => {
 
   it("refuses a forgotten transaction", async () => {
     const { outbox } = recording();
-    const enqueue = outbox().enqueue as (message: unknown) => Promise<unknown>;
+    const { enqueue } = outbox() as unknown as { enqueue: (message: unknown) => Promise<unknown> };
     for (const one of [good, [good]]) await expect(enqueue(one)).rejects.toMatchObject({ code: "no_transaction" });
   });
 
@@ -207,7 +207,9 @@ describe("enqueue", () => {
     await outbox().enqueue(tx, [{ ...good, aggregateId: "o" }, { ...good, key: "o" }, good]);
     expect(written.map(({ key }) => key)).toEqual(["o", "o", null]);
     expect(written[0]?.lane).toBe(written[1]?.lane);
-    expect(written.map(({ headers, correlationId }) => [headers, correlationId])).toEqual(Array(3).fill(["{}", null]));
+    expect(written.map(({ headers, correlationId }) => [headers, correlationId])).toEqual(
+      Array.from({ length: 3 }, () => ["{}", null]),
+    );
   });
 
   it("keeps bytes and text of a content type", async () => {
