@@ -1,4 +1,8 @@
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
+export { createRelay, type DrainOptions, type DrainResult, type Relay, type RelayState } from "./relay/relay.ts";
+export type { RelayEvent } from "./relay/relay-events.ts";
+export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
+export type { RelayTotals } from "./relay/relay-worker.ts";
 export { createInbox, type Inbox, type InboxOptions } from "./inbox/inbox.ts";
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
 export type { Handled } from "./inbox/process-message.ts";

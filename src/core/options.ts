@@ -17,7 +17,7 @@ export function requireInteger(
   name: string,
   value: unknown,
   min: number,
-  max = Number.MAX_SAFE_INTEGER,
+  max: number = Number.MAX_SAFE_INTEGER,
 ): void {
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return;
   throw new TxboxError(

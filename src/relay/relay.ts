@@ -12,6 +12,11 @@ export interface DrainOptions {
   max?: number;
 }
 
+export interface DrainResult extends RelayTotals {
+  /** How many of the 64 lanes were this process's; with none, another process is at work or died a moment ago. */
+  lanes: number;
+}
+
 export interface RelayState {
   running: boolean;
   totals: RelayTotals;
@@ -24,8 +29,8 @@ export interface Relay extends AsyncDisposable {
   start(): Promise<void>;
   /** Finishes or releases what is in hand, settles it and gives the lanes back. Default deadline: 10 s. */
   stop(options?: { deadlineMs?: number }): Promise<void>;
-  /** Publishes what is there now and returns; for cron and serverless. */
-  drainOnce(options?: DrainOptions): Promise<RelayTotals>;
+  /** Publishes what is there now and returns; for cron and serverless. Leaves the publisher open for the next time. */
+  drainOnce(options?: DrainOptions): Promise<DrainResult>;
   state(): RelayState;
 }
 
@@ -93,7 +98,7 @@ class StandingRelay implements Relay {
     this.#settings.emit({ type: "stopped", relay: this.#settings.name });
   }
 
-  async drainOnce({ deadlineMs = 60_000, max = Number.POSITIVE_INFINITY }: DrainOptions = {}): Promise<RelayTotals> {
+  async drainOnce({ deadlineMs = 60_000, max = Number.POSITIVE_INFINITY }: DrainOptions = {}): Promise<DrainResult> {
     if (this.#running) {
       throw new TxboxError("invalid_option", "drainOnce was called on a relay that is running", {
         fix: "Use a relay of its own for drainOnce, or stop this one first",
@@ -103,8 +108,10 @@ class StandingRelay implements Relay {
     const timer = setTimeout(() => this.#stopping.abort(), deadlineMs);
     try {
       await this.#join();
-      await this.#work({ untilEmpty: true, max });
-      return { ...this.#worker!.totals };
+      const work = this.#work({ untilEmpty: true, max });
+      this.#tasks = [work];
+      await work;
+      return { ...this.#worker!.totals, lanes: this.#sessionState?.lanes ?? 0 };
     } finally {
       clearTimeout(timer);
       this.#done.abort();

@@ -84,8 +84,14 @@ export class PostgresSession implements QueueSession {
   async join(): Promise<void> {
     const view = await this.#ownership.look();
     if (!view.exists && !view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);
-    await this.tend();
-    await this.#runChores();
+    try {
+      await this.tend();
+      await this.#runChores();
+    } catch (error) {
+      // Whoever was refused must not count as a process to share lanes with.
+      await this.#ownership.release(this.#cursors).catch(() => undefined);
+      throw error;
+    }
   }
 
   async claim(): Promise<LogClaim | undefined> {
@@ -173,12 +179,12 @@ export class PostgresSession implements QueueSession {
   async #claimNew(): Promise<LogClaim | undefined> {
     if (this.#keys.parked >= this.#options.maxParked) return undefined;
     for (const cursor of this.#cursors) {
-      if (cursor.cur !== undefined && !cursor.exhausted) return await this.#page(cursor);
+      if (cursor.cur !== undefined && !cursor.exhausted) return this.#page(cursor);
     }
     if (this.#cursors.some((cursor) => cursor.cur !== undefined)) return undefined;
     if (this.#claims.length > 0 || this.#settler.busy) return undefined;
     await this.#tidy();
-    return (await this.#open()) ? await this.#claimNew() : undefined;
+    return (await this.#open()) ? this.#claimNew() : undefined;
   }
 
   async #open(): Promise<boolean> {

@@ -1,4 +1,4 @@
--- Names stand for the default schema and tables; the migrator puts the configured ones in their place.
+-- The log, the progress of relays over it, and the receipts of inboxes.
 create schema if not exists "txbox";
 
 -- The log: append-only, partitioned by position into segments of 2^32. Rows are never updated.
