@@ -1,21 +1,26 @@
-import { randomBytes } from "node:crypto";
 import type { Store } from "../../../src/core/contracts.ts";
-import { databaseOf, transactionRunner } from "../../../src/stores/postgres/postgres-client.ts";
+import { transactionRunner } from "../../../src/stores/postgres/postgres-client.ts";
 import type { PostgresTx } from "../../../src/stores/postgres/postgres-client.ts";
 import { createPostgresStore, type PostgresStoreOptions } from "../../../src/stores/postgres/postgres-store.ts";
 import type { AnyTx, StoreContext } from "../../../src/testing/index.ts";
 import type { Driver } from "../../support/postgres-drivers.ts";
 import { restoredCopy } from "./restored-copy.ts";
+import type { SchemaPool } from "./schema-pool.ts";
 
-/** A schema of its own for one case, through clients that the suite shares; `other` stands for another process. */
-export async function postgresContext(driver: Driver, other: Driver): Promise<StoreContext & AsyncDisposable> {
-  const schema = `c_${randomBytes(6).toString("hex")}`;
-  const database = databaseOf(driver.client);
+export interface Clients {
+  readonly driver: Driver;
+  /** Stands for another process. */
+  readonly other: Driver;
+  readonly schemas: SchemaPool;
+}
+
+/** A schema of its own for one case, through clients that the suite shares. */
+export async function postgresContext({ driver, other, schemas }: Clients): Promise<StoreContext & AsyncDisposable> {
+  const { database } = schemas;
+  const schema = await schemas.take();
   const open = (on: Driver, options: Partial<PostgresStoreOptions> = {}): Store<AnyTx> =>
     createPostgresStore({ client: on.client, schema, ...options });
   const store = open(driver);
-  await store.migrator.migrate();
-  await database.query(`create table ${schema}.own (n bigint generated always as identity, text text)`);
   return {
     store,
     another: (options = {}) => open(other, options),
@@ -47,8 +52,6 @@ export async function postgresContext(driver: Driver, other: Driver): Promise<St
         rebase: () => copy.rebase(),
       };
     },
-    async [Symbol.asyncDispose]() {
-      await database.exec(`drop schema if exists ${schema} cascade; drop schema if exists ${schema}_copy cascade`);
-    },
+    [Symbol.asyncDispose]: () => schemas.giveBack(schema),
   };
 }

@@ -1,0 +1,32 @@
+import { afterAll, beforeAll, describe } from "vitest";
+import { storeConformance } from "../../../src/testing/index.ts";
+import { createDatabase, type TestDatabase } from "../../harness/index.ts";
+import { openDriver, type Driver, type DriverName } from "../../support/postgres-drivers.ts";
+import { conformanceSuite } from "../conformance-suite.ts";
+import type { StoreTarget } from "../targets.ts";
+import { postgresContext, type Clients } from "./postgres-context.ts";
+import { SchemaPool } from "./schema-pool.ts";
+
+/** Enough for the cases that run at once, each with a few transactions open. */
+const CONNECTIONS = 40;
+
+/** The store suite through one driver, in a database of its own on the server of `url`. */
+export function postgresSuite(target: StoreTarget, driverName: DriverName, url: () => string): void {
+  const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
+  describe("store conformance", () => {
+    let base: TestDatabase;
+    let clients: Clients;
+
+    beforeAll(async () => {
+      base = await createDatabase(url());
+      const [driver, other] = [open(base.url), open(base.url)];
+      clients = { driver, other, schemas: new SchemaPool(driver) };
+    });
+    afterAll(async () => {
+      await Promise.all([clients.driver.close(), clients.other.close()]);
+      await base.drop();
+    });
+
+    conformanceSuite(target, storeConformance, () => postgresContext(clients));
+  });
+}
