@@ -60,7 +60,7 @@ function oneSql(names: Names, given: readonly number[], chosen: boolean): string
   if (!chosen) return `${into} values (${bare})`;
   const values = present.map(([, type], i) => cast(i + 1, type)).join(", ");
   return `with fresh as (insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id)
-    ${into} select ${values} from fresh returning id`;
+    ${into} select ${values} from fresh`;
 }
 
 /**

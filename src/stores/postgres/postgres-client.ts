@@ -12,8 +12,10 @@ export interface SqlRunner {
   query(text: string, params?: readonly (string | null)[]): Promise<Row[]>;
 }
 
-/** Runs also scripts of several statements, which take no parameters. */
+/** Runs also statements of which only the number of rows matters, and scripts, which take no parameters. */
 export interface ScriptRunner extends SqlRunner {
+  /** How many rows were written: cheaper than RETURNING. */
+  affect(text: string, params: readonly (string | null)[]): Promise<number>;
   exec(script: string): Promise<void>;
 }
 
@@ -108,6 +110,10 @@ function pgRunner(client: PgClient | PgPool): ScriptRunner {
       const result = await client.query({ text, values: params, rowMode: "array", types: asText });
       return (result as { rows: Row[] }).rows;
     },
+    async affect(text, params) {
+      const result = await client.query({ text, values: params });
+      return (result as { rowCount: number | null }).rowCount ?? 0;
+    },
     async exec(script) {
       await client.query({ text: script });
     },
@@ -123,6 +129,12 @@ function postgresJsRunner(sql: PostgresJsTx | PostgresJs): ScriptRunner {
       const rows = await pending.raw();
       return Array.from(rows, (row) => row.map((value) => (value === null ? null : value.toString())));
     },
+    async affect(text, params) {
+      const result = await (sql.unsafe(text, params as never[], { prepare: false }) as Promise<{
+        count: number | null;
+      }>);
+      return result.count ?? 0;
+    },
     async exec(script) {
       await (sql.unsafe(script) as { simple(): Promise<unknown> }).simple();
     },
@@ -134,6 +146,10 @@ function pgliteRunner(client: PgliteTx | Pglite): ScriptRunner {
     async query(text, params = []) {
       const result = await client.query(text, [...params], { rowMode: "array", parsers: textParsers });
       return (result as { rows: Row[] }).rows;
+    },
+    async affect(text, params) {
+      const result = await client.query(text, [...params]);
+      return (result as { affectedRows?: number }).affectedRows ?? 0;
     },
     async exec(script) {
       await client.exec(script);

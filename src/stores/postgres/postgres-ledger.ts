@@ -1,6 +1,6 @@
 import type { Ledger, Receipt } from "../../core/contracts.ts";
 import { describeError, errorCode } from "../../core/errors.ts";
-import { transactionRunner, type Database, type PostgresTx, type Row, type SqlRunner } from "./postgres-client.ts";
+import { transactionRunner, type Database, type PostgresTx } from "./postgres-client.ts";
 import { explain, isSerializationFailure } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, receiptDay } from "./receipt-days.ts";
@@ -47,9 +47,10 @@ export function createLedger({
     }
   }
 
-  async function run(runner: SqlRunner, text: string, receipt: Receipt, params = givenOf): Promise<Row[]> {
+  /** Says what a failure of our own statement means. */
+  async function explained<T>(receipt: Receipt, running: Promise<T>): Promise<T> {
     try {
-      return await runner.query(text, params(receipt));
+      return await running;
     } catch (error) {
       throw errorCode(error) === CHECK_VIOLATION
         ? new MissingDay(receiptDay(receipt.messageId), error)
@@ -64,16 +65,15 @@ export function createLedger({
       const { insert, resume } = status === "processed" ? sql.process : sql.store;
       // Once more when the receipt in the way was finished or dropped while this waited: the answer was too old to tell.
       for (let round = 1; ; round++) {
-        if ((await run(runner, insert(receipt), receipt)).length > 0) return true;
-        const [row] = await run(runner, resume, receipt, keyOf);
+        if ((await explained(receipt, runner.affect(insert(receipt), givenOf(receipt)))) > 0) return true;
+        const [row] = await explained(receipt, runner.query(resume, keyOf(receipt)));
         if (row !== undefined || round === 2) return row?.[0] === "1";
       }
     },
     async fail(receipt, error) {
       try {
-        const rows = await sturdily(() =>
-          run(database, sql.fail, receipt, (of) => [...valuesOf(of), describeError(error)]),
-        );
+        const params = [...valuesOf(receipt), describeError(error)];
+        const rows = await sturdily(() => explained(receipt, database.query(sql.fail, params)));
         return Number(rows[0]?.[0] ?? 0);
       } catch (failure) {
         // The transaction of a handler that hangs in a query still holds the receipt: nobody may wait for that.
@@ -107,7 +107,7 @@ class MissingDay extends Error {
 }
 
 interface ReceiveSql {
-  /** No row: there is a receipt already. Waits for a transaction that is about to write it. */
+  /** Nothing written: there is a receipt already. Waits for a transaction that is about to write it. */
   insert: (receipt: Receipt) => string;
   /** 1: an unfinished receipt has been taken on. 0: there is nothing left to do. */
   resume: string;
@@ -119,7 +119,7 @@ function ledgerSql(names: Names): { process: ReceiveSql; store: ReceiveSql; fail
   const insert = (more: string, values: string) => {
     const sql = (columns: string, params: string) =>
       `insert into ${names.receipt} (bucket, consumer, message_id, type, ${columns}${more})
-       values ($1::text::date, $2, $3, $4, ${params}${values}) on conflict do nothing returning 1`;
+       values ($1::text::date, $2, $3, $4, ${params}${values}) on conflict do nothing`;
     const [short, long] = [sql("", ""), sql("correlation_id, ", "$5, ")];
     return ({ correlationId }: Receipt) => (correlationId === null ? short : long);
   };

@@ -2,7 +2,7 @@ import type { Enqueued, PreparedMessage, Writer } from "../../core/contracts.ts"
 import { errorCode } from "../../core/errors.ts";
 import { enqueueSql, type EnqueueSql } from "./enqueue-sql.ts";
 import { notATransaction, plainArray, textArray, transactionRunner } from "./postgres-client.ts";
-import type { PostgresTx, Row, ScriptRunner } from "./postgres-client.ts";
+import type { PostgresTx, ScriptRunner } from "./postgres-client.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -10,11 +10,11 @@ import type { Names } from "./postgres-names.ts";
 export function createWriter({ names }: { names: Names }): Writer<PostgresTx> {
   const sql = enqueueSql(names);
 
-  async function inTransaction(tx: PostgresTx, text: string, params: readonly (string | null)[]): Promise<Row[]> {
+  async function inTransaction<T>(tx: PostgresTx, run: (runner: ScriptRunner) => Promise<T>): Promise<T> {
     const runner = transactionRunner(tx);
     if (runner.mayAutocommit) await requireOpenTransaction(runner);
     try {
-      return await runner.query(text, params);
+      return await run(runner);
     } catch (error) {
       throw explain(error, names.schema);
     }
@@ -31,19 +31,21 @@ export function createWriter({ names }: { names: Names }): Writer<PostgresTx> {
           columns.push(column);
           params.push(value);
         }
-        const rows = await inTransaction(tx, sql.one(columns, only.idChosen), params);
-        return [{ id: only.id, duplicate: only.idChosen && rows.length === 0 }];
+        const text = sql.one(columns, only.idChosen);
+        const written = await inTransaction(tx, (runner) => runner.affect(text, params));
+        return [{ id: only.id, duplicate: only.idChosen && written === 0 }];
       }
-      const rows = await inTransaction(tx, manySql(sql, messages), arrays(messages));
+      const rows = await inTransaction(tx, (runner) => runner.query(manySql(sql, messages), arrays(messages)));
       const written = new Set(rows.map(([id]) => id));
       // Ids that txbox made are always new, so their statement returns nothing.
       return messages.map(({ id, idChosen }) => ({ id, duplicate: idChosen && !written.has(id) }) satisfies Enqueued);
     },
     async lockKey(tx, stream, key) {
-      await inTransaction(tx, sql.lockKey, [[names.lockScope, stream, key].join("\u001F")]);
+      const scope = [names.lockScope, stream, key].join("\u001F");
+      await inTransaction(tx, (runner) => runner.query(sql.lockKey, [scope]));
     },
     async cancel(tx, id) {
-      return (await inTransaction(tx, sql.cancel, [id])).length > 0;
+      return (await inTransaction(tx, (runner) => runner.query(sql.cancel, [id]))).length > 0;
     },
   };
 }
