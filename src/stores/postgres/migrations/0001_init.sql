@@ -238,8 +238,9 @@ create view "txbox"."message_status" as
       when c.owner is not null and c.lease_until > clock_timestamp() then 'processing'
       else 'pending'
     end as status,
-    coalesce(case when d.state in ('dead', 'discarded') then d.attempts end, b.attempts, v.attempts, d.attempts,
-      case when t.settled_at is not null then 1 else 0 end) as attempts,
+    -- A requeued letter brings the attempts of its first life along; what waits behind another has had none.
+    case when d.state in ('dead', 'discarded') then d.attempts else coalesce(d.attempts, 0) + coalesce(b.attempts, v.attempts,
+      case when p.position is null and d.position is null and t.settled_at is not null then 1 else 0 end) end as attempts,
     coalesce(b.last_error, v.last_error, d.last_error) as last_error,
     case when d.state in ('dead', 'discarded') or p.position is not null then null
       else coalesce(v.published_at, case when d.position is null then t.settled_at end) end as published_at,
