@@ -10,6 +10,7 @@ import type {
 import { TxboxError } from "../../core/errors.ts";
 import { LogMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
+import { DURABLE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
 
@@ -137,31 +138,38 @@ async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: bo
   if (rows.length === 0) throw noSuchRelay(relay);
 }
 
-/** All cursors go to the same point; owners see the new epoch, drop what they had in hand and read on from there. */
+/**
+ * All cursors go to the same point; owners see the new epoch, drop what they had in hand and read on from there. A point
+ * in the past is an open window over all that is committed now, done up to there: what commits later comes after it,
+ * however low its positions.
+ */
 async function rewind(sql: SqlRunner, names: Names, relay: string, target: RewindTarget): Promise<void> {
   const params = [relay];
-  let prev = "'1:1:'::pg_snapshot";
-  let floor = "0";
-  if (target === "now") prev = "pg_current_snapshot()";
-  else if (target !== "earliest" && "position" in target)
-    floor = `$${params.push(String(target.position - 1n))}::text::bigint`;
-  else if (target !== "earliest") {
-    floor = `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
+  let done = "0";
+  if (typeof target === "object") {
+    done =
+      "position" in target
+        ? `$${params.push(String(target.position - 1n))}::text::bigint`
+        : `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
       (select max(position) from ${names.message}), 0)`;
   }
+  const prev = target === "now" ? "pg_current_snapshot()" : "'1:1:'::pg_snapshot";
+  const window =
+    typeof target === "object"
+      ? "cur = pg_current_snapshot(), fin = '{}', lo = 0, done = target.done"
+      : "cur = null, fin = null, lo = null, done = 0";
   // What waits behind a failed message and will be read again must not be there twice.
   const keys = "b.relay = p.relay and b.stream = p.stream and b.key = p.key and b.solo = p.solo";
+  const again = `p.relay = $1::text and ${target !== "now"} and p.position > target.done`;
   const rows = await sql.query(
-    `with target as materialized (select ${floor} as floor, ${prev} as prev, ${target === "now"} as forward),
-     c as (update ${names.cursor} set prev = target.prev, floor = case when target.forward then cursor_floor.f else target.floor end,
-         cur = null, fin = null, lo = null, done = 0, epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
+    `with target as materialized (select greatest(${done}, 0) as done),
+     c as (update ${names.cursor} set prev = ${prev}, ${window}, epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
          stamp = pg_current_xact_id()
-       from target, (select coalesce(max(floor), 0) as f from ${names.cursor} where relay = $1::text) cursor_floor
-       where relay = $1::text returning 1),
-     gone as (delete from ${names.parked} p using target where p.relay = $1::text and not target.forward and p.position > target.floor
-       returning p.relay, p.position, p.stream, p.key, p.solo),
+       from target where relay = $1::text returning ${DURABLE}),
+     gone as (delete from ${names.parked} p using target where ${again} returning p.relay, p.position, p.stream, p.key, p.solo),
      freed as (delete from ${names.blocked} b where b.relay = $1::text and exists (select 1 from gone p where ${keys})
-       and not exists (select 1 from ${names.parked} p, target where ${keys} and p.position <= target.floor))
+       and not exists (select 1 from ${names.parked} p, target where ${keys} and p.position <= target.done)),
+     undelivered as (delete from ${names.delivery} p using target where ${again})
      select count(*) from c`,
     params,
   );
