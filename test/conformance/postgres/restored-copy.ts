@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { databaseOf, type Database } from "../../../src/stores/postgres/postgres-client.ts";
 import { createPostgresStore, type PostgresStore } from "../../../src/stores/postgres/postgres-store.ts";
 import type { Driver } from "../../support/postgres-drivers.ts";
@@ -26,7 +27,7 @@ const AHEAD = 1_000_000_000n;
  * other transactions than they say, and with transaction ids that this server has yet to reach.
  */
 export async function restoredCopy(driver: Driver, schema: string): Promise<PostgresStore> {
-  const target = `${schema}_copy`;
+  const target = `${schema}_${randomBytes(3).toString("hex")}`;
   const database = databaseOf(driver.client);
   const store = createPostgresStore({ client: driver.client, schema: target });
   await store.migrator.migrate();
