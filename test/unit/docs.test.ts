@@ -1,0 +1,118 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import pg from "pg";
+import { describe, expect, test } from "vitest";
+import { createPostgresStore } from "../../src/stores/postgres/index.ts";
+import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+import { anchors, blocks, links, page, pages, root } from "../support/docs/markdown.ts";
+import { compile, programs } from "../support/docs/snippets.ts";
+import { literalsOf, postgresTables, propertiesOf, relayEventTypes } from "../support/docs/source-facts.ts";
+
+const all = pages();
+/** Their snippets are not marked as complete or fragment. */
+const UNMARKED: ReadonlySet<string> = new Set(["docs/cli.md", "docs/writing-an-adapter.md", "docs/conformance.md"]);
+/** Linked before they are written. */
+const AWAITED: ReadonlySet<string> = new Set(["docs/writing-an-adapter.md", "docs/conformance.md"]);
+
+describe("links", () => {
+  test("lead to files that exist, and to headings in them", () => {
+    const broken = all.flatMap(links).filter(({ page: from, file = from, anchor }) => {
+      if (!existsSync(join(root, file))) return !AWAITED.has(file);
+      return anchor !== undefined && !anchors(page(file)).has(anchor);
+    });
+    expect(broken.map(({ page: from, target }) => `${from}: ${target}`)).toEqual([]);
+  });
+
+  test("lead from the index to every page of docs", () => {
+    const linked = new Set(
+      ["docs/index.md", "docs/decisions/index.md"].flatMap((path) => links(page(path)).map(({ file }) => file)),
+    );
+    const lost = all
+      .map(({ path }) => path)
+      .filter((path) => path.startsWith("docs/") && path !== "docs/index.md" && !linked.has(path));
+    expect(lost).toEqual([]);
+  });
+});
+
+describe("reference", () => {
+  test.each([
+    ["src/relay/relay-options.ts", "RelayOptions", "docs/relay.md"],
+    ["src/relay/relay.ts", "DrainOptions", "docs/relay.md"],
+    ["src/core/publish-each.ts", "PublishEachOptions", "docs/relay.md"],
+    ["src/stores/postgres/postgres-store.ts", "PostgresStoreOptions", "docs/stores/postgres.md"],
+    ["src/outbox/outbox.ts", "OutboxOptions", "docs/stores/postgres.md"],
+    ["src/inbox/inbox.ts", "InboxOptions", "docs/inbox.md"],
+    ["src/brokers/in-process/in-process-bus.ts", "InProcessBusOptions", "docs/in-process.md"],
+    ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
+    ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
+  ])("%s: every field of %s is in %s", (source, name, path) => {
+    const { text } = page(path);
+    const missing = propertiesOf(source, name).filter((property) => !new RegExp(`\\b${property}\\b`).test(text));
+    expect(missing).toEqual([]);
+  });
+
+  test("every relay event is in the table, and nothing else", () => {
+    const section = page("docs/relay.md").text.split("\n## Events\n")[1] ?? "";
+    const rows = Array.from(section.matchAll(/^\| (`\w+`(?:, `\w+`)*) \|/gm), (match) => match[1] ?? "");
+    const documented = rows.flatMap((row) => row.replaceAll("`", "").split(", ")).filter((name) => name !== "type");
+    expect(documented.toSorted()).toEqual(relayEventTypes().toSorted());
+  });
+
+  test("every error code is in the table, and nothing else", () => {
+    const rows = page("docs/errors.md").text.matchAll(/^\| `(\w+)` \|[^|]+\|[^|]+\|$/gm);
+    const documented = Array.from(rows, (match) => match[1] ?? "");
+    expect(documented).toEqual(literalsOf("src/core/errors.ts", "ErrorCode"));
+  });
+
+  test("every table of PostgreSQL is in docs/stores/postgres.md", () => {
+    const { text } = page("docs/stores/postgres.md");
+    expect(postgresTables().filter((table) => !text.includes(`\`${table}\``))).toEqual([]);
+  });
+
+  test("every status is in the glossary", () => {
+    const { text } = page("docs/glossary.md");
+    const statuses = [
+      ...literalsOf("src/core/contracts.ts", "MessageStatus"),
+      ...literalsOf("src/core/contracts.ts", "ReceiptStatus"),
+    ];
+    expect(statuses.filter((status) => !text.includes(`| \`${status}\` |`))).toEqual([]);
+  });
+
+  test("the proofs of docs/guarantees.md are tests that exist", () => {
+    const proofs = page("docs/guarantees.md").text.matchAll(/\]\(\.\.\/([^)]+\.ts)\)((?:[\s·]*\*[^*]+\*)+)/g);
+    const missing = Array.from(proofs).flatMap(([, file = "", names = ""]) => {
+      const tests = readFileSync(join(root, file), "utf8");
+      const quoted = Array.from(names.matchAll(/\*([^*]+)\*/g), (match) => (match[1] ?? "").replaceAll(/\s+/g, " "));
+      return quoted.filter((name) => !tests.includes(name)).map((name) => `${file}: ${name}`);
+    });
+    expect(missing).toEqual([]);
+  });
+});
+
+describe("snippets", () => {
+  test("complete TypeScript compiles under strict", async () => {
+    const documented = all.filter(
+      ({ path }) => (path === "README.md" || path.startsWith("docs/")) && !UNMARKED.has(path),
+    );
+    expect(await compile(documented.flatMap(programs))).toBe("");
+  });
+
+  test("the example of the README is first, complete and at most 20 lines long", () => {
+    const [first] = blocks(page("README.md"));
+    expect(first).toMatchObject({ language: "ts", mark: "" });
+    expect(first?.code.split("\n").filter((line) => line.trim() !== "").length).toBeLessThanOrEqual(20);
+  });
+
+  test.skipIf(!hasPostgres())("SQL runs", async () => {
+    await using database = await testDatabase();
+    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    try {
+      await createPostgresStore({ client: pool }).migrator.migrate();
+      for (const { page: path, line, code } of all.flatMap(blocks).filter(({ language }) => language === "sql")) {
+        await expect(pool.query(code), `${path}:${line}`).resolves.toBeDefined();
+      }
+    } finally {
+      await pool.end();
+    }
+  });
+});
