@@ -1,7 +1,7 @@
 import type { BlockedKey } from "./blocked-keys.ts";
 import { messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
-import { DURABLE } from "./postgres-cursor.ts";
+import { DURABLE, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Parameters: relay, lanes. */
@@ -56,8 +56,8 @@ export function commandSql(names: Names): string {
   const columns =
     "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
   return `
-with c as (update ${n.cursor} set seq = seq + 1, stamp = pg_current_xact_id()
-    where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning id, ${DURABLE}),
+with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_current_xact_id()
+    where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning c.id, ${DURABLE}),
 due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
     where d.relay = $4::text and d.command is not null and d.lane = any ($5::text::smallint[])
     order by d.position limit 1000),

@@ -54,6 +54,9 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
 export const DURABLE =
   "case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end";
 
+/** The row was written by the transaction it names: in a restored copy it was not, and its snapshots mean nothing. */
+export const SOUND = "mod(c.stamp::text::numeric, 4294967296) = c.xmin::text::numeric";
+
 export const LEASE = (parameter: string): string => `clock_timestamp() + ${parameter}::text::interval`;
 
 const MAX_POSITION = "9223372036854775807";
@@ -82,7 +85,7 @@ update ${names.cursor} c set
   lo = coalesce((select min(s.position) from (
          select m.position from ${names.message} m
          where m.xid >= ${horizon} and m.position > c.floor order by m.xid offset 0) s), ${MAX_POSITION})
-where (${mine.join(" or ")}) and c.cur is null ${always ? "" : `and ${news}`}
+where (${mine.join(" or ")}) and c.cur is null and ${SOUND} ${always ? "" : `and ${news}`}
 returning ${CURSOR_COLUMNS}, ${DURABLE}`;
 }
 

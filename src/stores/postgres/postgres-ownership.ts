@@ -3,7 +3,7 @@ import { TxboxError } from "../../core/errors.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { CURSOR_COLUMNS, cursorOf, DURABLE, LEASE } from "./postgres-cursor.ts";
+import { CURSOR_COLUMNS, cursorOf, DURABLE, LEASE, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface CursorView {
@@ -65,7 +65,7 @@ export class PostgresOwnership {
          'members', (select coalesce(json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > clock_timestamp()),
          'cursors', (select coalesce(json_agg(json_build_object('id', c.id::text, 'owner', c.owner,
              'freeMs', date_part('epoch', clock_timestamp() - c.lease_until) * 1000,
-             'restored', mod(c.stamp::text::numeric, 4294967296) <> c.xmin::text::numeric,
+             'restored', not (${SOUND}),
              'lanes', (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
            from ${n.cursor} c where c.relay = $1::text),
          'commands', exists (select 1 from ${n.dead} where relay = $1::text and command is not null),
@@ -85,7 +85,7 @@ export class PostgresOwnership {
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
        from unnest($4::text::bigint[], $5::text::bigint[]) as mine (id, epoch)
-       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text returning c.id, ${DURABLE}`,
+       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text and ${SOUND} returning c.id, ${DURABLE}`,
       [
         this.#relay,
         this.#owner,
@@ -102,9 +102,8 @@ export class PostgresOwnership {
     const n = this.#names;
     const rows = await this.#sql.query(
       `with free as (
-         select id, owner from ${n.cursor}
-         where id = $1::text::bigint and (owner is null or lease_until < clock_timestamp())
-           and mod(stamp::text::numeric, 4294967296) = xmin::text::numeric
+         select c.id, c.owner from ${n.cursor} c
+         where c.id = $1::text::bigint and (c.owner is null or c.lease_until < clock_timestamp()) and ${SOUND}
          for update skip locked)
        update ${n.cursor} c set owner = $2::text, epoch = c.epoch + 1, seq = c.seq + 1, lease_until = ${LEASE("$3")},
          crashes = c.crashes + case when free.owner is null then 0 else 1 end,
@@ -132,8 +131,8 @@ export class PostgresOwnership {
   async giveAway(cursor: Cursor, lanes: readonly number[]): Promise<boolean> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with mine as (update ${n.cursor} set epoch = epoch + 1, seq = seq + 1, stamp = pg_current_xact_id()
-         where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning *, ${DURABLE}),
+      `with mine as (update ${n.cursor} c set epoch = c.epoch + 1, seq = c.seq + 1, stamp = pg_current_xact_id()
+         where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning *, ${DURABLE}),
        free as (insert into ${n.cursor} (relay, epoch, prev, cur, fin, lo, done, floor)
          select relay, epoch, prev, cur, fin, lo, done, floor from mine returning id)
        update ${n.lane} l set cursor_id = free.id from free
@@ -151,7 +150,7 @@ export class PostgresOwnership {
       `with held as (select c.id, c.settled from ${n.cursor} c
            join unnest($1::text::bigint[], $2::text::bigint[], $3::text::bigint[]) as f (id, epoch, seq)
              on c.id = f.id and c.epoch = f.epoch and c.seq = f.seq
-           where c.owner = $4::text and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
+           where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
            for update of c),
        good as (select 1 where (select count(*) from held) = ${fences.length}),
        gone as (delete from ${n.cursor} c using good where c.id = any ($7::text::bigint[]) returning c.id, c.settled),
@@ -181,7 +180,8 @@ export class PostgresOwnership {
     const columns =
       "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled";
     const rows = await this.#sql.query(
-      `with old as (delete from ${n.cursor} where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning *),
+      `with old as (delete from ${n.cursor} c
+         where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning *),
        fresh as (insert into ${n.cursor} (epoch, seq, ${columns}) select epoch + 1, seq + 1, ${columns} from old returning id, ${DURABLE})
        update ${n.lane} l set cursor_id = fresh.id from fresh where l.relay = $4::text and l.cursor_id = $1::text::bigint returning l.lane`,
       [cursor.id, cursor.epoch, String(cursor.seq), this.#relay],
@@ -192,9 +192,10 @@ export class PostgresOwnership {
   /** Before a message is tried alone: durable, so that the next owner knows what this one had in hand. */
   async markSuspect(cursor: Cursor, position: string): Promise<boolean> {
     const rows = await this.#sql.query(
-      `update ${this.#names.cursor} set seq = seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_current_xact_id(),
+      `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_current_xact_id(),
          suspect_crashes = case when suspect = $5::text::bigint then suspect_crashes else 0 end, suspect = $5::text::bigint
-       where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning suspect_crashes, ${DURABLE}`,
+       where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND}
+       returning suspect_crashes, ${DURABLE}`,
       [cursor.id, cursor.epoch, String(cursor.seq), this.#lease, position],
     );
     if (rows.length === 0) return false;
@@ -210,7 +211,7 @@ export class PostgresOwnership {
       `with me as (delete from ${n.member} where relay = $1::text and owner = $2::text)
        update ${n.cursor} c set owner = null, lease_until = clock_timestamp(), seq = c.seq + 1, stamp = pg_current_xact_id()
        from unnest($3::text::bigint[], $4::text::bigint[]) as mine (id, epoch)
-       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text`,
+       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text and ${SOUND}`,
       [this.#relay, this.#owner, plainArray(cursors.map((c) => c.id)), plainArray(cursors.map((c) => c.epoch))],
     );
   }

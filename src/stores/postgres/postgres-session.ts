@@ -138,6 +138,9 @@ export class PostgresSession implements QueueSession {
   }
 
   async tend(): Promise<SessionState> {
+    // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
+    const view = await this.#ownership.look();
+    requireSound(view, this.#options.relay);
     const sentAt = this.#clock.monotonic();
     const cursors = this.#cursors;
     const renewed = await this.#ownership.renew(cursors);
@@ -145,8 +148,6 @@ export class PostgresSession implements QueueSession {
       if (renewed.size === cursors.length) this.#extend(sentAt);
       else this.#invalidate();
     }
-    const view = await this.#ownership.look();
-    requireSound(view, this.#options.relay);
     this.#paused = view.paused;
     this.#reader.streams = view.streams;
     this.#planChores(view);

@@ -1,6 +1,6 @@
 import type { BlockedKey } from "./blocked-keys.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { LEASE } from "./postgres-cursor.ts";
+import { LEASE, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import type { SettleBatch } from "./settle-batch.ts";
 
@@ -47,9 +47,10 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   else if (batch.done !== undefined) sets.push(`done = ${add(batch.done)}::bigint`);
 
   const parts = [
-    `c as (update ${names.cursor} set ${sets.join(", ")}
-     where relay = ${relay} and id = ${add(cursor.id)}::bigint and epoch = ${add(cursor.epoch)}::bigint and seq = ${add(String(cursor.seq))}::bigint
-     returning id, set_config('synchronous_commit', 'off', true) as commit_mode)`,
+    `c as (update ${names.cursor} c set ${sets.join(", ")}
+     where c.relay = ${relay} and c.id = ${add(cursor.id)}::bigint and c.epoch = ${add(cursor.epoch)}::bigint
+       and c.seq = ${add(String(cursor.seq))}::bigint and ${SOUND}
+     returning c.id, set_config('synchronous_commit', 'off', true) as commit_mode)`,
   ];
   if (batch.messages > 0 && batch.done !== undefined) {
     parts.push(`receipts as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
