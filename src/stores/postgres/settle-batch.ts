@@ -1,4 +1,5 @@
 import type { Outcome } from "../../core/contracts.ts";
+import { describeError } from "../../core/errors.ts";
 import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
 import type { LogMessage } from "./log-message.ts";
 
@@ -92,7 +93,7 @@ export class SettleBatch {
       this.dead.push({
         position,
         attempts: outcome.attempts,
-        error: outcome.error,
+        error: describeError(outcome.error),
         block: outcome.block,
         stream,
         key,
@@ -113,8 +114,8 @@ export class SettleBatch {
       entry.head = position;
       entry.attempts = outcome.attempts;
       entry.dueAt = now + outcome.delayMs;
-      entry.lastError = outcome.error;
-      entry.errors.push({ at: new Date().toISOString(), error: outcome.error });
+      entry.lastError = describeError(outcome.error);
+      entry.errors.push({ at: new Date().toISOString(), error: entry.lastError });
     } else {
       entry.head ??= position;
     }
