@@ -225,4 +225,36 @@ export const claimCases: readonly StoreCase[] = [
       assert.deepEqual(payloads(await next.drain()), range(3, 6));
     },
   },
+  {
+    role,
+    name: "writes what was reported before it leaves",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 3));
+      const session = await join(context.store);
+      const claim = await session.claim();
+      assert.ok(claim !== undefined);
+      const settled = session.settle(claim, [PUBLISHED, PUBLISHED, retry(1, 0)]);
+      await session.leave();
+      await settled;
+      const next = await joined(context.store);
+      assert.deepEqual(payloads(await next.take(1)), [3]);
+    },
+  },
+  {
+    role,
+    name: "hands out large bodies unchanged, also when they are tried again",
+    async run(context) {
+      const text = (n: number) => `${n}:${"ü🎉 ".repeat(n)}`;
+      const sizes = [10, 1000, 20_000, 100_000];
+      const bytes = Uint8Array.from({ length: 200_000 }, (_, i) => i % 251);
+      await enqueue(context, ...sizes.map((n) => message(text(n))), message("", { payload: bytes, key: "bytes" }));
+      const consumer = await joined(context.store, by(100, 100_000));
+      consumer.judge = (_, attempts) => (attempts === 0 ? retry(1, 0) : PUBLISHED);
+      await consumer.take(5);
+      const kept = consumer.published.filter(({ key }) => key === "k");
+      assert.deepEqual(payloads(kept), sizes.map(text));
+      const blob = consumer.published.find(({ key }) => key === "bytes")?.body;
+      assert.ok(blob instanceof Uint8Array && Buffer.compare(Buffer.from(blob), Buffer.from(bytes)) === 0);
+    },
+  },
 ];

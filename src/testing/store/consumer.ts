@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import type { Claim, JoinOptions, Outcome, QueueSession, Store } from "../../core/contracts.ts";
 import type { Message } from "../../core/message.ts";
 import { eventually } from "../eventually.ts";
@@ -110,4 +111,14 @@ export async function joined(
   consuming: ConsumerOptions = {},
 ): Promise<Consumer> {
   return new Consumer(await join(store, options), { unordered: options.unordered ?? [], ...consuming });
+}
+
+/** The next claim with anything in it; tends until there is one, as a process does that waits for its share. */
+export function claimSome(session: QueueSession): Promise<Claim> {
+  return eventually(async () => {
+    await session.tend();
+    const claim = await session.claim();
+    assert.ok(claim !== undefined && claim.messages.length > 0, "there is something to claim");
+    return claim;
+  });
 }

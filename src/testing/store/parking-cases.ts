@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { Message } from "../../core/message.ts";
-import { join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { within } from "../eventually.ts";
+import { dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import type { Judge } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase } from "./store-context.ts";
@@ -239,6 +240,53 @@ export const parkingCases: readonly StoreCase[] = [
       assert.deepEqual(payloads(await second.take(4)), range(1, 4));
       assert.deepEqual(attempts, [1]);
       assert.ok(performance.now() - failedAt >= 350, "the delay was forgotten");
+    },
+  },
+  {
+    role,
+    name: "takes any text as an error",
+    async run(context) {
+      await enqueue(context, message(1, { key: "a" }), message(2, { key: "b" }));
+      const session = await join(context.store);
+      const claim = await session.claim();
+      assert.ok(claim !== undefined);
+      const error = `\u0000 \uD800 "quoted" \\ ${"long ".repeat(10_000)}`;
+      const settled = session.settle(claim, [retry(1, 0, error), dead(1, false, error)]);
+      await within(5000, "settling with an odd error", settled);
+      await session.leave();
+      const consumer = await joined(context.store);
+      assert.deepEqual(payloads(await consumer.take(1)), [1]);
+      assert.equal((await context.store.admin.dead({})).length, 1);
+    },
+  },
+  {
+    role,
+    name: "blocks and frees keys and streams of any characters",
+    async run(context) {
+      const odd = [
+        "NULL",
+        '"',
+        "\\",
+        "{a,b}",
+        "'; drop table x; --",
+        " ",
+        "ü🎉",
+        "a\nb",
+        "\u001F",
+        "null",
+        "%s $1",
+        "k".repeat(1024),
+      ];
+      const consumer = await joined(context.store, {}, { judge: failing(1, ({ type }) => type === "first") });
+      for (const type of ["first", "second"]) {
+        await enqueue(context, ...odd.map((key) => message(type, { key, stream: key.slice(0, 60), type })));
+      }
+      await consumer.take(odd.length * 2);
+      for (const key of odd) {
+        assert.deepEqual(payloads(consumer.published.filter((one) => one.key === key)), ["first", "second"], key);
+      }
+      const state = await consumer.session.tend();
+      assert.deepEqual([state.parked, state.blockedKeys], [0, 0]);
     },
   },
 ];

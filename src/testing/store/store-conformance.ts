@@ -1,4 +1,5 @@
 import { claimCases } from "./claim-cases.ts";
+import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
@@ -23,6 +24,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...parkingCases,
   ...deadLetterCases,
   ...leaseCases,
+  ...crashCases,
   ...sharingCases,
   ...relayCases,
   ...statusCases,

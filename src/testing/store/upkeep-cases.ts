@@ -130,6 +130,21 @@ export const upkeepCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "is not held back by a relay whose streams are not among what it drops",
+    needs,
+    async run(context) {
+      const store = fast(context);
+      const consumer = await joined(context.store, { streams: ["other"] });
+      await enqueue(context, ...numbered(1, 3));
+      await consumer.drain();
+      await sleep(3);
+      await drop(store);
+      await enqueue(context, message(4, { stream: "other" }));
+      assert.deepEqual(payloads(await consumer.take(1)), [4]);
+    },
+  },
+  {
+    role,
     name: "drops nothing that no relay has read yet",
     needs,
     async run(context) {
