@@ -1,4 +1,5 @@
 import type { Database } from "./postgres-client.ts";
+import { SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface RebaseReport {
@@ -12,11 +13,18 @@ const COLUMNS =
   "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
 
 /**
+ * The row was written on this server, not restored: it carries the id of the transaction that wrote it. A subtransaction
+ * has an id of its own, a little later; a restore writes rows of many transactions in one. In doubt: written here, since
+ * a repeat does no harm.
+ */
+const WRITTEN_HERE = `(w.of_one and mod(m.xmin::text::numeric - mod(m.xid::text::numeric, 4294967296) + 4294967296, 4294967296) < 1000000)`;
+
+/**
  * Transaction ids of a restored copy are those of another server: they say nothing here. Every relay gets a floor below
- * which it never looks; what was pending goes in again above it. Run it while nothing writes.
+ * which it never looks; what was pending goes in again above it, and so does what was written since the restore.
  */
 export async function rebase(database: Database, names: Names): Promise<RebaseReport> {
-  return await database.transaction(async (_, sql) => {
+  return database.transaction(async (_, sql) => {
     // Taken before this transaction has an xid: its own snapshot would call that visible.
     const [snapshot] = await sql.query("select pg_current_snapshot()");
     await sql.query(`lock table ${names.cursor}, ${names.message} in exclusive mode`);
@@ -32,13 +40,16 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
       [names.message, String(floor)],
     );
     const again = await sql.query(
-      `insert into ${names.message} (${COLUMNS})
-       select ${COLUMNS} from ${names.message} m where m.position <= $1::text::bigint and exists (
+      `with writer as materialized (select m.xmin::text as xmin, count(distinct m.xid::text) = 1 as of_one from ${names.message} m group by 1)
+       insert into ${names.message} (${COLUMNS})
+       select ${COLUMNS} from ${names.message} m join writer w on w.xmin = m.xmin::text
+       where m.position <= $1::text::bigint and exists (
          select 1 from ${names.relay} r join ${names.lane} l on l.relay = r.name and l.lane = m.lane
            join ${names.cursor} c on c.id = l.cursor_id
          where (r.streams is null or m.stream = any (r.streams)) and m.position > c.floor
-           and not pg_visible_in_snapshot(m.xid, c.prev)
-           and not (c.cur is not null and pg_visible_in_snapshot(m.xid, c.cur) and m.position <= c.done)
+           and (not (${SOUND}) and ${WRITTEN_HERE}
+             or not pg_visible_in_snapshot(m.xid, c.prev)
+               and not (c.cur is not null and pg_visible_in_snapshot(m.xid, c.cur) and m.position <= c.done))
            and not exists (select 1 from ${names.parked} p where p.relay = r.name and p.position = m.position)
            and not exists (select 1 from ${names.dead} d where d.relay = r.name and d.position = m.position))
        order by m.position returning 1`,
@@ -49,6 +60,10 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
          owner = null, lease_until = clock_timestamp(), epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
          stamp = pg_current_xact_id()`,
       [snapshot![0]!, String(floor)],
+    );
+    // Closed segments have no writers left: the lock above has waited for them.
+    await sql.query(
+      `update ${names.segment} set writers = '{}', horizon = pg_snapshot_xmax(pg_current_snapshot()) where closed_at is not null`,
     );
     return { republished: again.length, floor };
   });
