@@ -66,7 +66,8 @@ export async function outboxDatabase(options: OutboxDatabaseOptions = {}): Promi
   };
   const query = async <R extends Row>(sql: string, params: unknown[] = []): Promise<R[]> =>
     (await pool.query<R>(sql, params)).rows;
-  const close = (): Promise<void> => pool.end();
+  let closed: Promise<void> | undefined;
+  const close = (): Promise<void> => (closed ??= pool.end());
   return {
     url,
     pool,
