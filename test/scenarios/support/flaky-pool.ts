@@ -14,8 +14,9 @@ export function flakyPool(pool: pg.Pool): FlakyPool {
   let pattern: RegExp | undefined;
   let left = 0;
   let lost = 0;
-  const breaks = (config: object): boolean => {
-    if (left === 0 || pattern === undefined || !pattern.test((config as { text: string }).text)) return false;
+  const breaks = (config: string | object): boolean => {
+    const text = typeof config === "string" ? config : (config as { text: string }).text;
+    if (left === 0 || pattern?.test(text) !== true) return false;
     left--;
     lost++;
     return true;
@@ -30,7 +31,7 @@ export function flakyPool(pool: pg.Pool): FlakyPool {
       const real = await pool.connect();
       let broken = false;
       return {
-        async query(config: object) {
+        async query(config: string | object) {
           if (broken) throw connectionReset();
           const result: unknown = await real.query(config as pg.QueryConfig);
           if (!breaks(config)) return result;
