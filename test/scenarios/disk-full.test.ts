@@ -97,14 +97,14 @@ describe.skipIf(disk === undefined)("a disk that is full", () => {
           n++;
           return undefined;
         } catch (error) {
-          return error as { code?: string };
+          return error as Error;
         } finally {
           client.release(true);
         }
       },
       { what: "the disk to be full", timeoutMs: 20_000, intervalMs: 0 },
     );
-    expect(String(refused)).toMatch(/space|terminat|shut|recovery|ECONN|closed|unexpected/i);
+    expect(refused.message).toMatch(/space|terminat|shut|recovery|ECONN|closed|unexpected/i);
     await new Promise((resolve) => setTimeout(resolve, 2000));
 
     rmSync(filler);
