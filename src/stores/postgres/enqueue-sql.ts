@@ -3,13 +3,20 @@ import type { Names } from "./postgres-names.ts";
 /** The statements of the writer; every one is a single round trip. */
 export interface EnqueueSql {
   /** For one message, with only the columns that have a value: each parameter costs time on both sides. */
-  one(columns: readonly number[], chosen: boolean): string;
+  one(columns: readonly number[], how: OneOptions): string;
   many: string;
   manyChosen: string;
   manyLater: string;
   manyChosenLater: string;
   lockKey: string;
   cancel: string;
+}
+
+export interface OneOptions {
+  /** The caller chose the id. */
+  chosen: boolean;
+  /** The driver does not serialise JSON and bytes anew, so they need no cast. */
+  sendsText: boolean;
 }
 
 // Column, type, array type as given. Parameters arrive as text, whatever the driver would make of the column's type.
@@ -33,10 +40,11 @@ export const columnsOfMessage: string = COLUMNS.map(([name]) => name).join(", ")
 export function enqueueSql(names: Names): EnqueueSql {
   const ones = new Map<number, string>();
   return {
-    one(given, chosen) {
-      const mask = given.reduce((bits, column) => bits | (1 << column), chosen ? 1 << COLUMNS.length : 0);
+    one(given, how) {
+      const base = (how.chosen ? 1 << COLUMNS.length : 0) | (how.sendsText ? 2 << COLUMNS.length : 0);
+      const mask = given.reduce((bits, column) => bits | (1 << column), base);
       let text = ones.get(mask);
-      if (text === undefined) ones.set(mask, (text = oneSql(names, given, chosen)));
+      if (text === undefined) ones.set(mask, (text = oneSql(names, given, how)));
       return text;
     },
     many: manySql(names, { chosen: false, later: false }),
@@ -52,15 +60,15 @@ export function enqueueSql(names: Names): EnqueueSql {
 }
 
 /** `given` are indexes of COLUMNS, the first of them the id; parameters are in that order. */
-function oneSql(names: Names, given: readonly number[], chosen: boolean): string {
+function oneSql(names: Names, given: readonly number[], { chosen, sendsText }: OneOptions): string {
   const present = COLUMNS.filter((_, i) => given.includes(i));
   const into = `insert into ${names.message} (${present.map(([name]) => name).join(", ")})`;
-  // In VALUES a parameter takes the type of its column; a cast would only cost time, but drivers serialise these two anew.
-  const bare = present.map(([, type], i) => (type === arrayType(type) ? `$${i + 1}` : cast(i + 1, type))).join(", ");
-  if (!chosen) return `${into} values (${bare})`;
-  const values = present.map(([, type], i) => cast(i + 1, type)).join(", ");
+  const casts = present.map(([, type], i) => cast(i + 1, type));
+  // In VALUES a parameter takes the type of its column, and a cast would only cost time.
+  const bare = present.map(([, type], i) => (sendsText || type === arrayType(type) ? `$${i + 1}` : casts[i]));
+  if (!chosen) return `${into} values (${bare.join(", ")})`;
   return `with fresh as (insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id)
-    ${into} select ${values} from fresh`;
+    ${into} select ${casts.join(", ")} from fresh`;
 }
 
 /**

@@ -14,6 +14,8 @@ export interface SqlRunner {
 
 /** Runs also statements of which only the number of rows matters, and scripts, which take no parameters. */
 export interface ScriptRunner extends SqlRunner {
+  /** The driver sends a text as it is, whatever the type of the parameter. */
+  readonly sendsText: boolean;
   /** How many rows were written: cheaper than RETURNING. */
   affect(text: string, params: readonly (string | null)[]): Promise<number>;
   exec(script: string): Promise<void>;
@@ -106,6 +108,7 @@ const textParsers: object = Object.fromEntries(PGLITE_TYPES.map((oid) => [oid, (
 
 function pgRunner(client: PgClient | PgPool): ScriptRunner {
   return {
+    sendsText: true,
     async query(text, params = []) {
       const result = await client.query({ text, values: params, rowMode: "array", types: asText });
       return (result as { rows: Row[] }).rows;
@@ -122,6 +125,7 @@ function pgRunner(client: PgClient | PgPool): ScriptRunner {
 
 function postgresJsRunner(sql: PostgresJsTx | PostgresJs): ScriptRunner {
   return {
+    sendsText: false,
     async query(text, params = []) {
       const pending = sql.unsafe(text, params as never[], { prepare: false }) as {
         raw(): Promise<(Buffer | null)[][]>;
@@ -143,6 +147,7 @@ function postgresJsRunner(sql: PostgresJsTx | PostgresJs): ScriptRunner {
 
 function pgliteRunner(client: PgliteTx | Pglite): ScriptRunner {
   return {
+    sendsText: false,
     async query(text, params = []) {
       const result = await client.query(text, [...params], { rowMode: "array", parsers: textParsers });
       return (result as { rows: Row[] }).rows;

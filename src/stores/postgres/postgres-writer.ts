@@ -31,8 +31,10 @@ export function createWriter({ names }: { names: Names }): Writer<PostgresTx> {
           columns.push(column);
           params.push(value);
         }
-        const text = sql.one(columns, only.idChosen);
-        const written = await inTransaction(tx, (runner) => runner.affect(text, params));
+        const written = await inTransaction(tx, (runner) => {
+          const { sendsText } = runner;
+          return runner.affect(sql.one(columns, { chosen: only.idChosen, sendsText }), params);
+        });
         return [{ id: only.id, duplicate: only.idChosen && written === 0 }];
       }
       const rows = await inTransaction(tx, (runner) => runner.query(manySql(sql, messages), arrays(messages)));
