@@ -34,7 +34,7 @@ export interface Enqueued {
   duplicate: boolean;
 }
 
-/** Writes inside the caller's transaction, in one round trip; never opens one of its own. */
+/** Writes inside the caller's transaction, in as few round trips as the database allows; never opens one of its own. */
 export interface Writer<Tx> {
   enqueue(tx: Tx, messages: readonly PreparedMessage[]): Promise<Enqueued[]>;
   /** Serialises writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
@@ -86,12 +86,16 @@ export type Outcome =
 
 /**
  * A relay process's hold on its lanes. Claims come in order and may be fetched ahead; settling is fenced: after the
- * lease went to another owner it throws `lease_lost` and changes nothing. Time is the database's.
+ * lease went to another owner it throws `lease_lost` and changes nothing of what that owner has by then. Time is the
+ * database's.
  */
 export interface QueueSession {
   /** Monotonic time (ms) up to which claimed messages may be published. */
   readonly validUntil: number;
-  /** The next messages: those of a failed key that is due, else new ones; undefined when there is nothing to do now. */
+  /**
+   * The next messages: those of a failed key that is due, else new ones. Undefined with nothing unsettled: whatever was
+   * committed before the call and may go has been claimed.
+   */
   claim(): Promise<Claim | undefined>;
   /** Which messages of the claim may go out now; the others wait behind a failed one of their key. Ask right before publishing. */
   admit(claim: Claim): readonly boolean[] | "all";
@@ -292,6 +296,8 @@ export interface StoreCapabilities {
   sharedRelays: boolean;
   /** Writes can join the caller's transaction. */
   transactions: boolean;
+  /** Several named relays read one log, each at its own pace, and can be rewound. */
+  namedRelays: boolean;
 }
 
 export interface Store<Tx = unknown> {

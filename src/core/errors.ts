@@ -15,8 +15,7 @@ export type ErrorCode =
   | "unavailable"
   | "permanent"
   | "handler_timeout"
-  | "receipt_expired"
-  | "unsupported";
+  | "receipt_expired";
 
 export interface ErrorDetails {
   /** The option or message field at fault. */

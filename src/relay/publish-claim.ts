@@ -35,8 +35,8 @@ class ClaimPublication {
   readonly #settings: RelaySettings;
   readonly #stop: ClaimStop;
   readonly #outcomes: (Outcome | undefined)[];
-  /** Keys with a message that did not go through: nothing of theirs may follow. */
-  readonly #held = new Set<string>();
+  /** Keys with a message that did not go through: nothing of theirs may follow, unless the stream needs no order. */
+  readonly #failed = new Set<string>();
   #outages = 0;
 
   constructor(claim: Claim, session: QueueSession, settings: RelaySettings, stop: ClaimStop) {
@@ -111,9 +111,12 @@ class ClaimPublication {
   }
 
   #unavailable(i: number, error: unknown): unknown {
-    const key = this.#keyOf(this.#claim.messages[i]!);
-    if (key === undefined || !this.#held.has(key)) return error ?? new Error("The publisher is unavailable");
-    this.#outcomes[i] = WAITING;
+    const message = this.#claim.messages[i]!;
+    if (message.key === null || !this.#failed.has(nameOf(message))) {
+      return error ?? new Error("The publisher is unavailable");
+    }
+    // Held back behind a failed one of its key: it waits, or goes in the next round where order does not matter.
+    if (this.#keyOf(message) !== undefined) this.#outcomes[i] = WAITING;
     return undefined;
   }
 
@@ -123,8 +126,8 @@ class ClaimPublication {
     const attempts = (this.#claim.attempts?.[i] ?? 0) + 1;
     const error = describeError(cause);
     const key = this.#keyOf(message);
+    if (message.key !== null) this.#failed.add(nameOf(message));
     if (key !== undefined) {
-      this.#held.add(key);
       // What the publisher has not been given yet waits; so does what it held back.
       for (let later = i + 1; later < this.#outcomes.length; later++) {
         if (
@@ -154,9 +157,12 @@ class ClaimPublication {
   }
 
   #keyOf(message: Message): string | undefined {
-    const { key, stream } = message;
-    return key === null || this.#settings.unordered.includes(stream) ? undefined : `${stream}\0${key}`;
+    return message.key === null || this.#settings.unordered.includes(message.stream) ? undefined : nameOf(message);
   }
+}
+
+function nameOf({ stream, key }: Message): string {
+  return `${stream}\0${key}`;
 }
 
 function deadByCrashes(claim: Claim, settings: RelaySettings): Outcome {

@@ -166,10 +166,14 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
      c as (update ${names.cursor} set prev = ${prev}, ${window}, epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
          stamp = pg_current_xact_id()
        from target where relay = $1::text returning ${DURABLE}),
-     gone as (delete from ${names.parked} p using target where ${again} returning p.relay, p.position, p.stream, p.key, p.solo),
-     freed as (delete from ${names.blocked} b where b.relay = $1::text and exists (select 1 from gone p where ${keys})
-       and not exists (select 1 from ${names.parked} p, target where ${keys} and p.position <= target.done)),
-     undelivered as (delete from ${names.delivery} p using target where ${again})
+     gone as (delete from ${names.parked} p using target where ${again}),
+     redone as (delete from ${names.delivery} v using target where ${again.replaceAll("p.", "v.")}),
+     revived as (update ${names.dead} d set state = 'requeued', command = null, blocks = false, changed_at = clock_timestamp(),
+         changed_by = current_user
+       from target where ${again.replaceAll("p.", "d.")} and d.state = 'dead'),
+     freed as (delete from ${names.blocked} b using target where b.relay = $1::text and ${target !== "now"}
+       and (b.position > target.done or b.position = 0)
+       and not exists (select 1 from ${names.parked} p where ${keys} and p.position <= target.done))
      select count(*) from c`,
     params,
   );

@@ -110,7 +110,8 @@ export function pageSql(names: Names, shape: PageShape): string {
   ];
   if (shape.stragglers) where.push(`xid = any ($${++n}::text::xid8[])`, `position < $${++n}::text::bigint`);
   if (shape.lanes) where.push(`lane = any ($${++n}::text::smallint[])`);
-  if (shape.streams) where.push(`stream = any ($${++n}::text::text[])`);
+  // A stored inbox keeps what it received in the same log: only a relay that asks for it gets that.
+  where.push(shape.streams ? `stream = any ($${++n}::text::text[])` : "stream not like 'inbox.%'");
   return `
 select ${messageColumns("$5::text::int")} from ${names.message}
 where ${where.join(" and ")} order by position limit $4::text::int`;

@@ -46,7 +46,7 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
        where m.position <= $1::text::bigint and exists (
          select 1 from ${names.relay} r join ${names.lane} l on l.relay = r.name and l.lane = m.lane
            join ${names.cursor} c on c.id = l.cursor_id
-         where (r.streams is null or m.stream = any (r.streams)) and m.position > c.floor
+         where (r.streams is null and m.stream not like 'inbox.%' or m.stream = any (r.streams)) and m.position > c.floor
            and (not (${SOUND}) and ${WRITTEN_HERE}
              or not pg_visible_in_snapshot(m.xid, c.prev)
                and not (c.cur is not null and pg_visible_in_snapshot(m.xid, c.cur) and m.position <= c.done))

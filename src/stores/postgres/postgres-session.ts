@@ -1,4 +1,5 @@
 import type { Claim, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { planBalance } from "./balance.ts";
@@ -83,7 +84,8 @@ export class PostgresSession implements QueueSession {
 
   async join(): Promise<void> {
     const view = await this.#ownership.look();
-    if (!view.exists && !view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);
+    if (view.exists) requireSameStreams(this.#options, view.streams);
+    else if (!view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);
     try {
       await this.tend();
       await this.#runChores();
@@ -388,4 +390,19 @@ export class PostgresSession implements QueueSession {
   #cursorOf(lane: number): Cursor | undefined {
     return this.#cursors.find((cursor) => cursor.lanes.includes(lane));
   }
+}
+
+function requireSameStreams({ relay, streams }: JoinOptions, stored: readonly string[] | null): void {
+  if (streams === undefined) return;
+  const same =
+    stored !== null && stored.length === streams.length && stored.every((stream) => streams.includes(stream));
+  if (same) return;
+  throw new TxboxError(
+    "invalid_option",
+    `Relay "${relay}" exists with ${stored === null ? "all streams" : `streams ${stored.join(", ")}`}`,
+    {
+      field: "streams",
+      fix: "Leave streams as they were, or give the relay another name",
+    },
+  );
 }

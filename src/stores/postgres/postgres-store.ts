@@ -73,7 +73,7 @@ export function createPostgresStore<Client extends PostgresClient>(
   const sql = sturdy(database, names.schema);
   return {
     name: "postgres",
-    capabilities: { sharedRelays: !database.single, transactions: true },
+    capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true },
     writer: createWriter({ names }),
     queue: {
       async join(join) {

@@ -71,7 +71,7 @@ async function pendingOf(sql: SqlRunner, names: Names, cursor: Row, streams: str
   const [prev, horizon, cur, done, floor, lanes] = cursor.slice(6);
   const params = [floor!, lanes ?? "{}", streams, cur!, done!];
   const open = `m.position > $1::text::bigint and m.lane = any ($2::text::smallint[])
-    and ($3::text is null or m.stream in (select json_array_elements_text($3::text::json)))
+    and ($3::text is null and m.stream not like 'inbox.%' or m.stream in (select json_array_elements_text($3::text::json)))
     and ($4::text is null or m.position > $5::text::bigint or not pg_visible_in_snapshot(m.xid, $4::text::pg_snapshot))`;
   const rows = await sql.query(
     `select count(*), min(position), date_part('epoch', clock_timestamp() - min(created_at)) * 1000 from (

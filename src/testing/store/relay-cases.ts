@@ -10,6 +10,18 @@ const role = "relays";
 export const relayCases: readonly StoreCase[] = [
   {
     role,
+    name: "are shared as the store's capabilities say",
+    needs: ["sharing"],
+    run: ({ store }) => Promise.resolve(assert.equal(store.capabilities.sharedRelays, true)),
+  },
+  {
+    role,
+    name: "read one log as the store's capabilities say",
+    needs: ["log"],
+    run: ({ store }) => Promise.resolve(assert.equal(store.capabilities.namedRelays, true)),
+  },
+  {
+    role,
     name: "gives every relay every message, each at its own pace",
     needs: ["log"],
     async run(context) {
@@ -53,7 +65,8 @@ export const relayCases: readonly StoreCase[] = [
       await enqueue(context, message("only b", { stream: "b" }));
       assert.deepEqual(await first.drain(), []);
       await first.session.leave();
-      const second = await joined(context.another(), { streams: ["b"] });
+      await assert.rejects(joined(context.another(), { streams: ["b"] }), { code: "invalid_option", field: "streams" });
+      const second = await joined(context.another());
       await enqueue(context, message(5, { stream: "b" }), message(6, { stream: "c" }));
       assert.deepEqual(payloads(await second.take(1)), [6]);
       assert.deepEqual((await context.store.admin.relays())[0]?.streams, ["a", "c"]);

@@ -246,7 +246,7 @@ create view "txbox"."message_status" as
       else coalesce(v.published_at, case when d.position is null then t.settled_at end) end as published_at,
     m.headers, m.payload, m.body, m.size
   from "txbox"."all_message" m
-  left join "txbox"."relay" r on r.streams is null or m.stream = any (r.streams)
+  left join "txbox"."relay" r on (r.streams is null and m.stream not like 'inbox.%' or m.stream = any (r.streams))
   left join "txbox"."lane" l on l.relay = r.name and l.lane = m.lane
   left join "txbox"."cursor" c on c.id = l.cursor_id
   left join "txbox"."parked" p on p.relay = r.name and p.position = m.position
