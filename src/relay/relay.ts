@@ -188,8 +188,9 @@ class StandingRelay implements Relay {
       let wait = everyMs;
       try {
         this.#noteState(await session.tend());
-        const due = session.nextDueAt();
-        if (due !== undefined) wait = Math.min(everyMs, Math.max(5, due - clock.monotonic()));
+        const left = (session.nextDueAt() ?? 0) - clock.monotonic();
+        // What is due already is the worker's: it may have its hands full.
+        if (left > 0) wait = Math.min(everyMs, Math.max(5, left));
       } catch (error) {
         this.#report(error);
         if (errorCode(error) === "relay_dropped") {

@@ -121,7 +121,7 @@ export class PostgresOwnership {
     const rows = await this.#sql.query(
       `select ${CURSOR_COLUMNS}, coalesce((select array_to_string(array_agg(l.lane order by l.lane), ',')
            from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), '')
-       from ${n.cursor} c where c.relay = $1::text and c.owner = $2::text order by c.id`,
+       from ${n.cursor} c where c.relay = $1::text and c.owner = $2::text and ${SOUND} order by c.id`,
       [this.#relay, this.#owner],
     );
     return rows.map((row) => cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)));

@@ -165,7 +165,7 @@ export class PostgresSession implements QueueSession {
   }
 
   nextDueAt(): number | undefined {
-    const keys = this.#keys.nextDueAt();
+    const keys = this.#paused ? undefined : this.#keys.nextDueAt();
     const scheduled = this.#scheduledDueAt;
     return keys === undefined || scheduled === undefined ? (keys ?? scheduled) : Math.min(keys, scheduled);
   }
@@ -371,8 +371,12 @@ export class PostgresSession implements QueueSession {
   }
 
   async #promote(): Promise<number | null> {
-    const rows = await this.#sql.query(promoteSql(this.#names), [this.#names.lockScope]);
-    return rows[0]![0] === null ? null : Number(rows[0]![0]);
+    for (;;) {
+      const rows = await this.#sql.query(promoteSql(this.#names), [this.#names.lockScope]);
+      const next = rows[0]![0];
+      // 0: it was a full batch, and more may be due.
+      if (next !== "0") return next == null ? null : Number(next);
+    }
   }
 
   /** Between windows: one cursor instead of several, and now and then a fresh row. */
