@@ -1,6 +1,7 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createInbox, createOutbox } from "../../src/index.ts";
+import { createInbox, createOutbox, PermanentError, publishEach } from "../../src/index.ts";
+import { createRelay } from "../../src/relay/relay.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import type { TestDatabase } from "../harness/index.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
@@ -105,6 +106,31 @@ describe.skipIf(!hasPostgres())("grants", () => {
     const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
     const message = { id: "foreign", type: "t", body: "1", headers: {} };
     expect([await inbox.handle(message), await inbox.handle(message)]).toEqual(["processed", "duplicate"]);
+  });
+
+  it("let a relay deliver, park and bury, and its admin look and requeue", async () => {
+    const { store } = as(ROLES.relay);
+    const writer = as(ROLES.writer);
+    const outbox = createOutbox({ store: writer.store });
+    await transaction(writer.pool, (tx) =>
+      outbox.enqueue(
+        tx,
+        ["good", "bad", "worse"].map((type) => ({ stream: "relayed", type, key: type, payload: 1 })),
+      ),
+    );
+    const publisher = publishEach(async ({ type }) => {
+      if (type === "bad") throw new Error("later");
+      if (type === "worse") throw new PermanentError("never");
+    });
+    const options = { store, name: "r", streams: ["relayed"], publisher, maintenance: false };
+    await createRelay(options).drainOnce();
+    expect(await store.admin.requeue({ relay: "r" })).toBe(1);
+    expect((await store.admin.find({ stream: "relayed" })).length).toBeGreaterThan(0);
+    expect(await store.admin.relays()).toMatchObject([{ name: "r" }]);
+    await createRelay(options).drainOnce();
+    await store.admin.rewind("r", "earliest");
+    await store.admin.pause("r");
+    await store.admin.drop("r");
   });
 
   it("make a maintainer a member of the owner", async () => {

@@ -384,17 +384,17 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     });
 
     it("runs once under a crowd that finds a failed receipt", async () => {
-    const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "again" });
-    const message = incoming();
-    await expect(inbox.handle(message, async () => Promise.reject(new Error("no")))).rejects.toThrow("no");
-    const effect = (tx: PostgresTx) => run(tx, `insert into effect values ('again-${message.id}')`);
-    const outcomes = await Promise.all(Array.from({ length: 15 }, () => inbox.handle(message, effect)));
-    expect(outcomes.filter((outcome) => outcome === "processed")).toHaveLength(1);
-    expect(outcomes.filter((outcome) => outcome === "duplicate")).toHaveLength(14);
-    expect(await count(`again-${message.id}`)).toEqual([["1"]]);
-  });
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "again" });
+      const message = incoming();
+      await expect(inbox.handle(message, async () => Promise.reject(new Error("no")))).rejects.toThrow("no");
+      const effect = (tx: PostgresTx) => run(tx, `insert into effect values ('again-${message.id}')`);
+      const outcomes = await Promise.all(Array.from({ length: 15 }, () => inbox.handle(message, effect)));
+      expect(outcomes.filter((outcome) => outcome === "processed")).toHaveLength(1);
+      expect(outcomes.filter((outcome) => outcome === "duplicate")).toHaveLength(14);
+      expect(await count(`again-${message.id}`)).toEqual([["1"]]);
+    });
 
-  it("runs once under a crowd, also when the days are missing", async () => {
+    it("runs once under a crowd, also when the days are missing", async () => {
       const ids = [uuidv7(), uuidv7At(Date.now() - 3 * DAY_MS), "foreign"];
       const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "crowd" }).on("t", (tx, { id }) =>
         run(tx, `insert into effect values ('crowd-${id}')`),
@@ -453,6 +453,25 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       await nowhere.start(bus);
       expect(await bus.deliver(incoming())).toMatchObject({ status: "unavailable" });
       await away.close();
+    });
+
+    it("lands nothing of a handler whose connection died under it", async () => {
+      const bus = createSubscription();
+      const late = Promise.withResolvers<unknown>();
+      await createInbox<AnyEvents, PostgresTx>({ store, consumer: "orphan" })
+        .on("t", async (tx) => {
+          const [row] = await run(tx, "select pg_backend_pid()");
+          await store.database.query("select pg_terminate_backend($1::text::int)", [String(row?.[0])]);
+          await sleep(100);
+          // By now the driver may have given the connection a successor.
+          await Promise.allSettled(Array.from({ length: 20 }, () => store.database.query("select 1")));
+          await run(tx, "insert into effect values ('orphan')").then(late.reject, late.resolve);
+        })
+        .start(bus);
+      expect((await bus.deliver(incoming())).status).toMatch(/unavailable|failed/);
+      expect(await late.promise).toBeInstanceOf(Error);
+      await sleep(50);
+      expect(await count("orphan")).toEqual([["0"]]);
     });
 
     it("does not blame the database for what a handler could not reach", async () => {

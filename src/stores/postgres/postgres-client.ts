@@ -1,7 +1,7 @@
-import { AsyncLocalStorage } from "node:async_hooks";
 import { TxboxError } from "../../core/errors.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
+import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
 import { guardTransaction } from "./transaction-guard.ts";
 
 /** A row as an array of text, as the server sent it. */
@@ -223,49 +223,13 @@ function postgresJsDatabase(client: PostgresJs): Database {
   };
 }
 
-/** Set to undefined at the end, because what a handler leaves running keeps its context. */
-const insideTransaction = new AsyncLocalStorage<{ client: Pglite | undefined }>();
-
 function pgliteDatabase(client: Pglite): Database {
   refuseSelfWait(client);
   return {
     ...pgliteRunner(client),
     single: true,
-    transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
-      const context: { client: Pglite | undefined } = { client };
-      const running = client.transaction((tx: PgliteTx) =>
-        insideTransaction.run(context, () => run(tx, pgliteRunner(tx))),
-      );
-      return running.finally(() => (context.client = undefined)) as Promise<T>;
-    },
+    transaction: (run) => beginPglite(client, (tx) => run(tx, pgliteRunner(tx))),
   };
-}
-
-const guarded = new WeakSet<Pglite>();
-
-/** PGlite has one connection: inside a transaction, `db.query` would wait for that transaction for ever. */
-function refuseSelfWait(client: Pglite): void {
-  if (guarded.has(client)) return;
-  guarded.add(client);
-  for (const method of ["query", "exec", "transaction"] as const) {
-    const original = client[method].bind(client) as (...args: unknown[]) => Promise<unknown>;
-    Object.defineProperty(client, method, {
-      configurable: true,
-      writable: true,
-      value: (...args: unknown[]) => {
-        if (insideTransaction.getStore()?.client !== client) return original(...args);
-        const error = new TxboxError(
-          "no_transaction",
-          `A handler called db.${method}() on PGlite, which would wait for itself`,
-          {
-            field: "tx",
-            fix: "Use the transaction that the handler was given: tx.query()",
-          },
-        );
-        return Promise.reject(error);
-      },
-    });
-  }
 }
 
 /** The user's transaction as a runner. Refuses what is visibly not a transaction. */
