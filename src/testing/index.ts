@@ -1,6 +1,4 @@
 export { missingFeatures, runConformance, titleOf, type ConformanceCase, type ConformanceRun } from "./conformance.ts";
-export { eventually, within, type EventuallyOptions } from "./eventually.ts";
-export { fakeClock, type FakeClock } from "./fake-clock.ts";
 export { storeConformance } from "./store/store-conformance.ts";
 export type {
   AnotherOptions,
@@ -11,3 +9,21 @@ export type {
   StoreContext,
   StoreFeature,
 } from "./store/store-context.ts";
+export { publisherConformance, subscriberConformance } from "./broker/broker-conformance.ts";
+export type {
+  PublisherCase,
+  PublisherContext,
+  PublisherFeature,
+  SubscriberCase,
+  SubscriberContext,
+  SubscriberFeature,
+} from "./broker/broker-context.ts";
+export { withCrashPoints, type CrashPoint } from "./crash-points.ts";
+export { eventually, within, type EventuallyOptions } from "./eventually.ts";
+export { fakeClock, type FakeClock } from "./fake-clock.ts";
+export {
+  createMemoryPublisher,
+  type MemoryPublisher,
+  type MemoryPublisherOptions,
+  type Verdict,
+} from "./memory-publisher.ts";

@@ -1,11 +1,11 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { afterAll, describe, it } from "vitest";
 import { runConformance, type ConformanceCase } from "../../src/testing/index.ts";
-import { targetFile, type CaseResult, type Target } from "./targets.ts";
+import { targetFile, type CaseResult, type Target, type TargetResults } from "./targets.ts";
 
 /** Runs a suite with vitest, several cases at once, and leaves the results for the matrix. */
 export function conformanceSuite<Context, Feature extends string>(
-  target: Target & { readonly features: readonly Feature[] },
+  target: Target<Feature>,
   cases: readonly ConformanceCase<Context, Feature>[],
   context: () => Promise<Context & AsyncDisposable>,
 ): void {
@@ -31,6 +31,7 @@ export function conformanceSuite<Context, Feature extends string>(
   afterAll(() => {
     const file = targetFile(target);
     mkdirSync(new URL(".", file), { recursive: true });
-    writeFileSync(file, `${JSON.stringify({ target: target.id, results: Object.fromEntries(results) }, null, 2)}\n`);
+    const report: TargetResults = { target: target.id, results: Object.fromEntries(results) };
+    writeFileSync(file, `${JSON.stringify(report, null, 2)}\n`);
   });
 }

@@ -1,42 +1,65 @@
-import type { StoreFeature } from "../../src/testing/index.ts";
+import type { PublisherFeature, StoreFeature, SubscriberFeature } from "../../src/testing/index.ts";
+
+export type SuiteName = "store" | "publisher" | "subscriber";
 
 /** A line of the matrix: an adapter with the client and server it is proven on. */
-export interface Target {
+export interface Target<Feature extends string = string> {
   readonly id: string;
+  readonly suite: SuiteName;
+  /** The folder of the adapter. */
   readonly adapter: string;
-  readonly client: string;
-  readonly server: string;
-  readonly features: readonly string[];
-}
-
-export interface StoreTarget extends Target {
-  readonly features: readonly StoreFeature[];
+  readonly label: string;
+  readonly features: readonly Feature[];
 }
 
 export type CaseResult = "passed" | "failed" | "not applicable";
 
+export interface TargetResults {
+  readonly target: string;
+  readonly results: Readonly<Record<string, CaseResult>>;
+}
+
 const ALL: readonly StoreFeature[] = ["concurrency", "sharing", "savepoints", "log", "retention", "restore"];
 const ONE_CONNECTION: readonly StoreFeature[] = ["savepoints", "log", "retention", "restore"];
 
-const postgres = (id: string, client: string, server: string, features = ALL): StoreTarget => ({
-  id: `postgres-${id}`,
-  adapter: "postgres",
-  client,
-  server,
-  features,
-});
+function postgres(id: string, label: string, features = ALL): Target<StoreFeature> {
+  return { id: `postgres-${id}`, suite: "store", adapter: "postgres", label, features };
+}
 
-export const nodePostgres: StoreTarget = postgres("node-postgres", "node-postgres", "PostgreSQL 18");
-export const postgresJs: StoreTarget = postgres("postgres-js", "postgres.js", "PostgreSQL 18");
-export const pglite: StoreTarget = postgres("pglite", "PGlite", "PGlite", ONE_CONNECTION);
-export const systemPostgres: StoreTarget = postgres("system", "node-postgres", "PostgreSQL 14 or later of the system");
-export const pgBouncer: StoreTarget = postgres(
+export const nodePostgres: Target<StoreFeature> = postgres("node-postgres", "PostgreSQL 18, node-postgres");
+export const postgresJs: Target<StoreFeature> = postgres("postgres-js", "PostgreSQL 18, postgres.js");
+export const systemPostgres: Target<StoreFeature> = postgres("system", "PostgreSQL 15 (Debian), node-postgres");
+export const pgBouncer: Target<StoreFeature> = postgres(
   "pgbouncer",
-  "node-postgres",
-  "PostgreSQL 18 behind PgBouncer, transaction mode",
+  "PostgreSQL 18 behind PgBouncer in transaction mode, node-postgres",
 );
+export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
 
-export const storeTargets: readonly StoreTarget[] = [nodePostgres, postgresJs, pglite, systemPostgres, pgBouncer];
+export const inProcessPublisher: Target<PublisherFeature> = {
+  id: "in-process-publisher",
+  suite: "publisher",
+  adapter: "in-process",
+  label: "In-process bus, publishing",
+  features: ["refusal", "outage", "hanging"],
+};
+
+export const inProcessSubscriber: Target<SubscriberFeature> = {
+  id: "in-process-subscriber",
+  suite: "subscriber",
+  adapter: "in-process",
+  label: "In-process bus, subscribing",
+  features: ["keyOrder", "parallel"],
+};
+
+export const targets: readonly Target[] = [
+  nodePostgres,
+  postgresJs,
+  systemPostgres,
+  pgBouncer,
+  pglite,
+  inProcessPublisher,
+  inProcessSubscriber,
+];
 
 /** Where a run leaves its results. */
 export function targetFile({ id }: Target): URL {

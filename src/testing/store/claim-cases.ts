@@ -257,4 +257,37 @@ export const claimCases: readonly StoreCase[] = [
       assert.ok(blob instanceof Uint8Array && Buffer.compare(Buffer.from(blob), Buffer.from(bytes)) === 0);
     },
   },
+  {
+    role,
+    name: "hands out again what was in hand when the claims were abandoned, and nothing that was settled",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 8));
+      const consumer = await joined(context.store, by(2));
+      await consumer.step();
+      const { session } = consumer;
+      const second = await session.claim();
+      const third = await session.claim();
+      assert.ok(second !== undefined && third !== undefined);
+      await session.settle(second, [retry(1, 0), WAITING]);
+      session.abandon();
+      await assert.rejects(session.settle(third, [PUBLISHED, PUBLISHED]), { code: "lease_lost" });
+      await consumer.take(6);
+      assert.deepEqual(payloads(consumer.published), range(1, 8));
+    },
+  },
+  {
+    role,
+    name: "steps over no claim that is settled out of turn",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 4));
+      const consumer = await joined(context.store, by(2));
+      const first = await consumer.session.claim();
+      const second = await consumer.session.claim();
+      assert.ok(first !== undefined && second !== undefined);
+      const published = [PUBLISHED, PUBLISHED];
+      await assert.rejects(consumer.session.settle(second, published), { code: "lease_lost" });
+      await assert.rejects(consumer.session.settle(first, published), { code: "lease_lost" });
+      assert.deepEqual(payloads(await consumer.take(4)), range(1, 4));
+    },
+  },
 ];

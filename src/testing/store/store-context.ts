@@ -9,7 +9,7 @@ export type StoreFeature =
   | "sharing"
   /** Part of a transaction can be undone: `undo` is there. */
   | "savepoints"
-  /** Relays read one log, each at its own pace, and can be rewound. */
+  /** Relays read one log, each at its own pace, and can be rewound: `capabilities.namedRelays`. */
   | "log"
   /** The log is kept in segments that are dropped whole: `withRetention` is there. */
   | "retention"

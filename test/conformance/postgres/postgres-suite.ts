@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe } from "vitest";
-import { storeConformance } from "../../../src/testing/index.ts";
+import { storeConformance, type StoreFeature } from "../../../src/testing/index.ts";
 import { createDatabase, type TestDatabase } from "../../harness/index.ts";
 import { openDriver, type Driver, type DriverName } from "../../support/postgres-drivers.ts";
 import { conformanceSuite } from "../conformance-suite.ts";
-import type { StoreTarget } from "../targets.ts";
+import type { Target } from "../targets.ts";
 import { postgresContext, type Clients } from "./postgres-context.ts";
 import { SchemaPool } from "./schema-pool.ts";
 
@@ -11,7 +11,7 @@ import { SchemaPool } from "./schema-pool.ts";
 const CONNECTIONS = 40;
 
 /** The store suite through one driver, in a database of its own on the server of `url`. */
-export function postgresSuite(target: StoreTarget, driverName: DriverName, url: () => string): void {
+export function postgresSuite(target: Target<StoreFeature>, driverName: DriverName, url: () => string): void {
   const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
   describe("store conformance", () => {
     let base: TestDatabase;

@@ -1,0 +1,75 @@
+import type { Publisher, Subscriber } from "../../core/contracts.ts";
+import type { IncomingMessage, Message } from "../../core/message.ts";
+import type { ConformanceCase } from "../conformance.ts";
+
+/** What a publisher or the target behind it may lack. */
+export type PublisherFeature =
+  /** The target can be made to refuse a single message: `refuse` is there. */
+  | "refusal"
+  /** There is a limit to the size of a message: `oversized` is there. */
+  | "oversized"
+  /** A message may have nowhere to go: `unroutable` is there. */
+  | "unroutable"
+  /** The target can be taken away and brought back: `goDown` and `comeBack` are there. */
+  | "outage"
+  /** Connections can be broken while the target stays: `disconnect` is there. */
+  | "reconnect"
+  /** The target can be made to take messages and answer nothing: `hang` is there. */
+  | "hanging"
+  /** The publisher has `close`. */
+  | "closing";
+
+/** What one publisher case works with. */
+export interface PublisherContext {
+  readonly publisher: Publisher;
+  /** A stream that only this case uses. */
+  readonly stream: string;
+  /** What has arrived on the stream, in order, seen by means of its own; waits until there are this many. */
+  readonly arrived: (count: number) => Promise<readonly IncomingMessage[]>;
+  /** From now on the target refuses the message of this id: `failed`, the next time only; `rejected`, always. */
+  readonly refuse?: (id: string, how: "failed" | "rejected") => Promise<void>;
+  /** A body that is too large. */
+  readonly oversized?: () => string | Uint8Array;
+  /** A stream that leads nowhere. */
+  readonly unroutable?: () => string;
+  readonly goDown?: () => Promise<void>;
+  readonly comeBack?: () => Promise<void>;
+  readonly disconnect?: () => Promise<void>;
+  /** Until the function it gives is called. */
+  readonly hang?: () => Promise<() => Promise<void>>;
+}
+
+export type PublisherCase = ConformanceCase<PublisherContext, PublisherFeature>;
+
+/** What a subscriber or its broker may lack. */
+export type SubscriberFeature =
+  /** What is not done is delivered again by the broker itself. */
+  | "redelivery"
+  /** Messages that nobody takes are kept. */
+  | "durable"
+  /** Messages of a key come one after the other, in order. */
+  | "keyOrder"
+  /** They do so also when one of them has to be delivered again. */
+  | "orderedRetry"
+  /** A slow message of one key does not hold up another key. */
+  | "parallel"
+  /** Several subscribers share the messages of one queue. */
+  | "competing"
+  /** Messages may come from producers that know nothing of txbox: `sendForeign` is there. */
+  | "foreign"
+  /** Connections can be broken: `disconnect` is there. */
+  | "reconnect";
+
+/** What one subscriber case works with. */
+export interface SubscriberContext {
+  /** Another subscriber to the queue of this case, as another process has it; ended with the context. */
+  readonly subscriber: () => Subscriber;
+  /** A stream that only this case uses and that leads to its queue. */
+  readonly stream: string;
+  /** Sends by means of its own; does not wait for the handlers. */
+  readonly send: (messages: readonly Message[]) => Promise<void>;
+  readonly sendForeign?: (body: Uint8Array) => Promise<void>;
+  readonly disconnect?: () => Promise<void>;
+}
+
+export type SubscriberCase = ConformanceCase<SubscriberContext, SubscriberFeature>;

@@ -1,0 +1,53 @@
+import type { Publisher, QueueSession, Store } from "../core/contracts.ts";
+
+/** Where a relay process may die: after it claimed, before and after it published, before and after it settled. */
+export type CrashPoint = "claimed" | "publishing" | "published" | "settling" | "settled";
+
+/**
+ * A store and a publisher that stop at the points where a crash hurts:
+ * `withCrashPoints({ store, publisher }, (point) => point === "published" && process.kill(process.pid, "SIGKILL"))`.
+ */
+export function withCrashPoints<Tx>(
+  { store, publisher }: { store: Store<Tx>; publisher: Publisher },
+  at: (point: CrashPoint) => unknown,
+): { store: Store<Tx>; publisher: Publisher } {
+  return {
+    store: {
+      ...store,
+      queue: { join: async (options) => watched(await store.queue.join(options), at) },
+    },
+    publisher: {
+      keepsKeyOrder: publisher.keepsKeyOrder,
+      async publish(messages, signal) {
+        await at("publishing");
+        const results = await publisher.publish(messages, signal);
+        await at("published");
+        return results;
+      },
+      close: async () => publisher.close?.(),
+    },
+  };
+}
+
+function watched(session: QueueSession, at: (point: CrashPoint) => unknown): QueueSession {
+  return {
+    get validUntil() {
+      return session.validUntil;
+    },
+    async claim() {
+      const claim = await session.claim();
+      if (claim !== undefined) await at("claimed");
+      return claim;
+    },
+    admit: (claim) => session.admit(claim),
+    async settle(claim, outcomes) {
+      await at("settling");
+      await session.settle(claim, outcomes);
+      await at("settled");
+    },
+    abandon: () => session.abandon(),
+    tend: () => session.tend(),
+    nextDueAt: () => session.nextDueAt(),
+    leave: () => session.leave(),
+  };
+}
