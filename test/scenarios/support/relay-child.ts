@@ -1,4 +1,5 @@
 import { createInterface } from "node:readline";
+import { UnavailableError } from "../../../src/core/errors.ts";
 import type { Publisher, PublishResult } from "../../../src/core/contracts.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
@@ -41,6 +42,9 @@ const publisher: Publisher = {
           report("sent", [message]);
         }
         return messages.map(() => ({ status: "published" }));
+      case "out":
+        say("out", messages.length);
+        throw new UnavailableError("connection refused");
       case "hang":
         say("hanging", { signal: signal.aborted });
         await new Promise(() => undefined);

@@ -10,9 +10,9 @@ export interface ChildConfig {
   batchSize?: number;
   /**
    * `print`: publish by printing. `ask`: print `asked`, wait for a line, then publish. `die-on-poison`: abort the process
-   * at a poisonous message. `hang`: never answer. `block`: keep the event loop busy for `blockMs` once.
+   * at a poisonous message. `out`: the broker refuses everything. `hang`: never answer. `block`: keep the event loop busy for `blockMs` once.
    */
-  mode?: "print" | "ask" | "die-on-poison" | "hang" | "block";
+  mode?: "print" | "ask" | "die-on-poison" | "out" | "hang" | "block";
   delayMs?: number;
   blockMs?: number;
   stopDeadlineMs?: number;
