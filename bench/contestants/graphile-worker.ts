@@ -28,7 +28,7 @@ export const drainSettings = {
 } satisfies GraphileConfig.WorkerOptions;
 
 /** For latency no local queue: every NOTIFY wakes a worker at once. */
-export const latencySettings = { concurrentJobs: 8, pollInterval: 100 } satisfies GraphileConfig.WorkerOptions;
+export const latencySettings = { concurrentJobs: 8 } satisfies GraphileConfig.WorkerOptions;
 
 export function createGraphileWorker(url: string, tuning: GraphileConfig.WorkerOptions = drainSettings): Contestant {
   let runner: Runner | undefined;

@@ -7,7 +7,7 @@ export const summary = "drain a backlog to a publisher that does nothing, agains
 
 /** Messages for txbox and the raw limit, in order. */
 const MESSAGES = { quick: 100_000, full: 300_000 };
-const ROUNDS = { quick: { count: 3, budgetMs: 11_000 }, full: { count: 5, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 3, budgetMs: 8500 }, full: { count: 5, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;

@@ -6,7 +6,7 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "transactions that write an order and enqueue, against a hand-written INSERT";
 
 const CONNECTIONS = 8;
-const ROUNDS = { quick: { count: 4, budgetMs: 8000 }, full: { count: 5, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 3, budgetMs: 6000 }, full: { count: 5, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
@@ -15,7 +15,7 @@ export async function run(context: Context): Promise<void> {
   const ms = quick ? 500 : 3000;
 
   context.say("enqueue: warming up");
-  for (const side of [txbox, hand]) for (const batch of [1, 100]) await side.loop(batch, 200);
+  for (const side of [txbox, hand]) for (const batch of [1, 100]) await side.loop(batch, 150);
   context.say("enqueue: measuring");
   const results = await interleave(quick ? ROUNDS.quick : ROUNDS.full, {
     txbox: () => txbox.loop(1, ms),

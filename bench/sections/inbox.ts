@@ -5,13 +5,13 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "receipt, handler and commit in one transaction, against the same written by hand";
 
 const CONNECTIONS = 8;
-const ROUNDS = { quick: { count: 4, budgetMs: 4500 }, full: { count: 5, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 4, budgetMs: 3500 }, full: { count: 5, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
   const txbox = await contender(context, "txbox");
   const hand = await contender(context, "hand-written");
-  const ms = quick ? 500 : 3000;
+  const ms = quick ? 400 : 3000;
 
   context.say("inbox: warming up");
   await txbox.loop(200);

@@ -34,10 +34,10 @@ function peer(name: ContestantName, key: string, messages: { quick: number; full
 }
 
 export const PEERS = [
-  peer("graphile-worker", "graphile", { quick: 20_000, full: 50_000 }),
+  peer("graphile-worker", "graphile", { quick: 15_000, full: 50_000 }),
   peer("pg-boss", "pg_boss", { quick: 10_000, full: 50_000 }),
   // It hands a message out again when its short lock runs out, so a repeat is no error here.
-  peer("pg-transactional-outbox", "pg_transactional_outbox", { quick: 1500, full: 2000 }, false),
+  peer("pg-transactional-outbox", "pg_transactional_outbox", { quick: 800, full: 2000 }, false),
 ];
 
 export async function run(context: Context): Promise<void> {
