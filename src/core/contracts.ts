@@ -71,7 +71,9 @@ export interface Claim {
   readonly messages: readonly Message[];
   /** Failed attempts so far, by message; undefined: none of them has failed yet. */
   readonly attempts: readonly number[] | undefined;
-  /** How often an owner died with this very message in hand; above 0 only for claims of one message. */
+  /** One message, tried alone because owners have died: whoever dies next has it to blame. */
+  readonly alone: boolean;
+  /** How often an owner died with this very message in hand; above 0 only for a message tried alone. */
   readonly crashes: number;
 }
 
@@ -105,6 +107,9 @@ export interface QueueSession {
    * the leading ones and end the session: only `leave` may follow.
    */
   settle(claim: Claim, outcomes: readonly Outcome[]): Promise<void>;
+  /** A message tried alone waits for its target: who dies meanwhile did not die of it. `pickUp` before the next try. */
+  putDown(claim: Claim): Promise<void>;
+  pickUp(claim: Claim): Promise<void>;
   /** Forgets every claim in hand; what is not settled is claimed again. */
   abandon(): void;
   /** Renews the lease, shares lanes with other processes, brings in what is due. Called on a timer. */

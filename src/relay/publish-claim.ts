@@ -153,7 +153,9 @@ class ClaimPublication {
     const { name, outageBackoff, clock, emit } = this.#settings;
     const delayMs = Math.max(10, backoffMs(++this.#outages, outageBackoff));
     emit({ type: "outage", relay: name, error: describeError(cause), attempt: this.#outages, delayMs });
+    await this.#session.putDown(this.#claim);
     await clock.sleep(delayMs, this.#stop.stopping);
+    if (!this.#stop.stopping.aborted) await this.#session.pickUp(this.#claim);
   }
 
   #keyOf(message: Message): string | undefined {

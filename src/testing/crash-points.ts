@@ -45,6 +45,8 @@ function watched(session: QueueSession, at: (point: CrashPoint) => unknown): Que
       await session.settle(claim, outcomes);
       await at("settled");
     },
+    putDown: (claim) => session.putDown(claim),
+    pickUp: (claim) => session.pickUp(claim),
     abandon: () => session.abandon(),
     tend: () => session.tend(),
     nextDueAt: () => session.nextDueAt(),

@@ -205,6 +205,20 @@ export class PostgresOwnership {
     return true;
   }
 
+  /** What was tried alone is not in hand any more. */
+  async clearSuspect(cursor: Cursor): Promise<boolean> {
+    const rows = await this.#sql.query(
+      `update ${this.#names.cursor} set seq = seq + 1, suspect = null, suspect_crashes = 0, stamp = pg_current_xact_id()
+       where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning ${DURABLE}`,
+      [cursor.id, cursor.epoch, String(cursor.seq)],
+    );
+    if (rows.length === 0) return false;
+    cursor.seq++;
+    cursor.suspect = undefined;
+    cursor.suspectCrashes = 0;
+    return true;
+  }
+
   async release(cursors: readonly Cursor[]): Promise<void> {
     const n = this.#names;
     await this.#sql.query(

@@ -135,6 +135,22 @@ export class PostgresSession implements QueueSession {
     return this.#settler.add(claim, outcomes);
   }
 
+  async putDown(claim: LogClaim): Promise<void> {
+    await this.#whileAlone(claim, () => this.#ownership.clearSuspect(claim.cursor));
+  }
+
+  async pickUp(claim: LogClaim): Promise<void> {
+    await this.#whileAlone(claim, () => this.#markSuspect(claim.cursor, claim.messages[0]!.positionText));
+  }
+
+  async #whileAlone(claim: LogClaim, write: () => Promise<boolean>): Promise<void> {
+    if (!claim.alone) return;
+    await this.#settler.idle();
+    if (claim.generation === this.#generation && (await write())) return;
+    this.#invalidate();
+    throw leaseLost(this.#options.relay);
+  }
+
   abandon(): void {
     this.#invalidate();
   }
@@ -216,15 +232,16 @@ export class PostgresSession implements QueueSession {
     const { messages, last } = await this.#reader.page(cursor, limit);
     if (generation !== this.#generation) return undefined;
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
-    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText)))
-      return undefined;
+    const alone = narrow && messages.length === 1;
+    if (alone && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
     if (generation !== this.#generation) return undefined;
     cursor.fetched = upto;
     cursor.exhausted = last;
-    const crashes = narrow ? cursor.suspectCrashes : 0;
+    const crashes = alone ? cursor.suspectCrashes : 0;
     return this.#hold({
       messages,
       attempts: undefined,
+      alone,
       crashes,
       cursor,
       generation,
@@ -259,16 +276,17 @@ export class PostgresSession implements QueueSession {
       key.draining = true;
       key.dirty ||= !found.has(key);
     }
-    if (narrow && messages.length === 1 && !(await this.#markSuspect(cursor, messages[0]!.positionText)))
-      return undefined;
+    const alone = narrow && messages.length === 1;
+    if (alone && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
     if (generation !== this.#generation) return undefined;
     const attempts = messages.map((message, i) =>
       entries[i]!.head === message.positionText ? entries[i]!.attempts : 0,
     );
-    const crashes = narrow ? cursor.suspectCrashes : 0;
+    const crashes = alone ? cursor.suspectCrashes : 0;
     return this.#hold({
       messages,
       attempts,
+      alone,
       crashes,
       cursor,
       generation,

@@ -65,7 +65,7 @@ describe("within", () => {
 
 describe("withCrashPoints", () => {
   it("passes every point of claim, publish and settle, in order", async () => {
-    const claim: Claim = { messages: [], attempts: undefined, crashes: 0 };
+    const claim: Claim = { messages: [], attempts: undefined, alone: false, crashes: 0 };
     const session = { claim: async () => claim, settle: async () => undefined } as unknown as QueueSession;
     const store = { queue: { join: async () => session } } as unknown as Store;
     const points: string[] = [];
