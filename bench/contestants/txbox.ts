@@ -62,14 +62,14 @@ export function createTxbox(url: string): Contestant {
       client.release();
       await multiplyLog(url, messages);
     },
-    async drain({ messages, batch = 1000 }: DrainOptions): Promise<DrainResult> {
+    async drain({ messages, batch = 1000, relay: standing }: DrainOptions): Promise<DrainResult> {
       const sink = createSink();
-      const name = `bench-${randomUUID()}`;
+      const name = standing ?? `bench-${randomUUID()}`;
       const relay = createRelay({ store, name, publisher: sink, batchSize: batch, maintenance: false });
       const started = performance.now();
-      await relay.drainOnce({ deadlineMs: 120_000 });
+      await relay.drainOnce({ deadlineMs: 110_000, ...(standing === undefined ? {} : { max: messages }) });
       const ms = performance.now() - started;
-      await store.admin.drop(name);
+      if (standing === undefined) await store.admin.drop(name);
       return { handled: sink.handled, left: messages - sink.handled, ms, steady: sink.steady() };
     },
     enqueue,

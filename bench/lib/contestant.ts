@@ -1,8 +1,10 @@
 import type { ClientBase } from "pg";
 
 export interface DrainOptions {
-  /** How many messages are there to be drained. */
+  /** How many messages are to be drained. */
   messages: number;
+  /** Goes on where the relay of this name stopped, up to `messages`; else a new relay drains everything. */
+  relay?: string;
   /** Messages per page, for those that have pages. */
   batch?: number;
 }

@@ -6,22 +6,22 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "transactions that write an order and enqueue, against a hand-written INSERT";
 
 const CONNECTIONS = 8;
-const ROUNDS = { quick: { count: 3, budgetMs: 6000 }, full: { count: 5, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 5, budgetMs: 6000 }, full: { count: 8, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
   const txbox = await contender(context, "txbox");
   const hand = await contender(context, "hand-written");
-  const ms = quick ? 500 : 3000;
+  const ms = quick ? 250 : 2000;
 
   context.say("enqueue: warming up");
   for (const side of [txbox, hand]) for (const batch of [1, 100]) await side.loop(batch, 150);
   context.say("enqueue: measuring");
   const results = await interleave(quick ? ROUNDS.quick : ROUNDS.full, {
-    txbox: () => txbox.loop(1, ms),
-    hand: () => hand.loop(1, ms),
-    txbox_100: () => txbox.loop(100, ms),
-    hand_100: () => hand.loop(100, ms),
+    txbox: { run: () => txbox.loop(1, ms) },
+    hand: { run: () => hand.loop(1, ms) },
+    txbox_100: { run: () => txbox.loop(100, ms) },
+    hand_100: { run: () => hand.loop(100, ms) },
   });
   await Promise.all([txbox.check(), hand.check()]);
   const notes = { txbox: 1, hand: 1, txbox_100: 100, hand_100: 100 };

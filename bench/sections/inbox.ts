@@ -5,21 +5,21 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "receipt, handler and commit in one transaction, against the same written by hand";
 
 const CONNECTIONS = 8;
-const ROUNDS = { quick: { count: 4, budgetMs: 3500 }, full: { count: 5, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 6, budgetMs: 3500 }, full: { count: 8, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
   const txbox = await contender(context, "txbox");
   const hand = await contender(context, "hand-written");
-  const ms = quick ? 400 : 3000;
+  const ms = quick ? 250 : 2000;
 
   context.say("inbox: warming up");
   await txbox.loop(200);
   await hand.loop(200);
   context.say("inbox: measuring");
   const results = await interleave(quick ? ROUNDS.quick : ROUNDS.full, {
-    txbox: () => txbox.loop(ms),
-    hand: () => hand.loop(ms),
+    txbox: { run: () => txbox.loop(ms) },
+    hand: { run: () => hand.loop(ms) },
   });
   await Promise.all([txbox.check(), hand.check()]);
   report.rate("inbox_txbox", results.txbox, "msg/s", `inline, ${CONNECTIONS} at a time`);

@@ -16,9 +16,9 @@ const CONNECTIONS = 8;
 const SETTLING_MS = 500;
 
 const LISTENERS: { key: string; name: ContestantName; how: string; quickSeconds: number }[] = [
-  { key: "txbox", name: "txbox", how: "polling alone", quickSeconds: 2.5 },
-  { key: "graphile", name: "graphile-worker", how: "LISTEN/NOTIFY", quickSeconds: 1.5 },
-  { key: "pg_boss", name: "pg-boss", how: "LISTEN/NOTIFY", quickSeconds: 1.5 },
+  { key: "txbox", name: "txbox", how: "polling alone", quickSeconds: 2 },
+  { key: "graphile", name: "graphile-worker", how: "LISTEN/NOTIFY", quickSeconds: 1.2 },
+  { key: "pg_boss", name: "pg-boss", how: "LISTEN/NOTIFY", quickSeconds: 1.2 },
 ];
 
 export async function run(context: Context): Promise<void> {

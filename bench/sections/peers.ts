@@ -45,7 +45,7 @@ export async function run(context: Context): Promise<void> {
   context.say("peers: measuring");
   const results = await interleave(
     context.quick ? { count: 3, budgetMs: 15_000 } : { count: 5, budgetMs: 300_000 },
-    Object.fromEntries(peers.map(({ key, drain }) => [key, drain])),
+    Object.fromEntries(peers.map(({ key, drain }) => [key, { run: drain }])),
   );
   for (const { key, note } of peers) context.report.rate(`drain_${key}`, results[key] ?? [], "msg/s", note);
 }
