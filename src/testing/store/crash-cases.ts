@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import type { Claim } from "../../core/contracts.ts";
+import type { Claim, QueueSession } from "../../core/contracts.ts";
 import { claimSome, dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
@@ -89,6 +89,41 @@ export const crashCases: readonly StoreCase[] = [
       const { published } = await livesWith(context, 1, 3);
       assert.deepEqual(published, [2, 3]);
       assert.deepEqual(await onlyDead(context), [1]);
+    },
+  },
+  {
+    role,
+    name: "blames nobody for a death while the message was put down, and counts again when it is picked up",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 4));
+      const seen: [alone: boolean, crashes: number][] = [];
+      const live = async (then: (session: QueueSession, claim: Claim) => Promise<void>): Promise<void> => {
+        const session = await join(context.another(), { leaseMs: SHORT_LEASE_MS });
+        const claim = await claimSome(session);
+        seen.push([claim.alone, claim.crashes]);
+        await then(session, claim);
+      };
+      const die = (): Promise<void> => Promise.resolve();
+      await live(die);
+      await live(die);
+      await live((session, claim) => session.putDown(claim));
+      await live((session, claim) => session.putDown(claim));
+      await live(async (session, claim) => {
+        await session.putDown(claim);
+        await session.pickUp(claim);
+      });
+      const last = await joined(context.another());
+      const claim = await claimSome(last.session);
+      assert.deepEqual(payloads(claim.messages), [1]);
+      assert.deepEqual([claim.alone, claim.crashes], [true, 1]);
+      assert.deepEqual(seen[0], [false, 0]);
+      assert.deepEqual(seen.slice(2), [
+        [true, 0],
+        [true, 0],
+        [true, 0],
+      ]);
+      await last.session.settle(claim, [PUBLISHED]);
+      assert.deepEqual(payloads(await last.take(3)), [2, 3, 4]);
     },
   },
   {

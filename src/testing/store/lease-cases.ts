@@ -6,13 +6,18 @@ import { errorCode } from "../../core/errors.ts";
 import { eventually } from "../eventually.ts";
 import { claimSome, dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
-import type { StoreCase } from "./store-context.ts";
+import type { StoreCase, StoreContext } from "./store-context.ts";
 
 const role = "leases";
 const SHORT_LEASE_MS = 250;
 
 const lost = { code: "lease_lost" };
 const published = (claim: Claim) => claim.messages.map(() => PUBLISHED);
+
+async function leaseLeft(context: StoreContext): Promise<number> {
+  const [relay] = await context.store.admin.relays();
+  return Math.min(...(relay?.lanes ?? []).map(({ leaseMs }) => leaseMs));
+}
 
 /** A clock that runs as the system's does, but says another time. */
 function shifted(byMs: number): Clock {
@@ -132,6 +137,7 @@ export const leaseCases: readonly StoreCase[] = [
       for (let i = 0; i < 6; i++) {
         await sleep(200);
         await keeper.tend();
+        assert.ok((await leaseLeft(context)) > 0, "the lease ran out");
         await other.tend();
         assert.equal(await other.claim(), undefined);
       }
@@ -150,6 +156,7 @@ export const leaseCases: readonly StoreCase[] = [
         assert.deepEqual(payloads(claim?.messages ?? []), [n]);
         await sleep(170);
         if (claim !== undefined) await keeper.settle(claim, published(claim));
+        assert.ok((await leaseLeft(context)) > 0, "the lease ran out");
         await other.tend();
         assert.equal(await other.claim(), undefined);
       }

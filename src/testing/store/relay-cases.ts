@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
-import { joined, PUBLISHED, retry } from "./consumer.ts";
+import { dead, joined, PUBLISHED, retry } from "./consumer.ts";
 import { begin, enqueue, enqueueIn, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase } from "./store-context.ts";
 
@@ -225,6 +225,26 @@ export const relayCases: readonly StoreCase[] = [
       await consumer.session.tend();
       assert.deepEqual(await consumer.drain(), []);
       assert.equal((await consumer.session.tend()).parked, 0);
+      const [figures] = await context.store.admin.relays();
+      assert.deepEqual([figures?.parked, figures?.blockedKeys, figures?.pending], [0, 0, 0]);
+    },
+  },
+  {
+    role,
+    name: "delivers dead letters again after a rewind, in order",
+    needs: ["log"],
+    async run(context) {
+      const { admin } = context.store;
+      const consumer = await joined(context.store);
+      consumer.judge = ({ type }) => (type === "bad" ? dead(1, true) : PUBLISHED);
+      await enqueue(context, message(1), message(2, { type: "bad" }), message(3));
+      await consumer.drain();
+      await admin.rewind("r", "earliest");
+      consumer.judge = () => PUBLISHED;
+      assert.deepEqual(payloads(await consumer.take(3)), [1, 2, 3]);
+      assert.deepEqual(await admin.dead({}), []);
+      await enqueue(context, message(4));
+      assert.deepEqual(payloads(await consumer.drain()), [4]);
     },
   },
   {
