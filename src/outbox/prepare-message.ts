@@ -37,6 +37,13 @@ export function prepareMessage(message: unknown, maxPayloadBytes: number): Prepa
   for (const name of Object.keys(message)) if (!KNOWN.has(name)) throw unknownField(name);
   const fields = message as Fields;
   const stream = requireStream(fields.stream);
+  if (stream.startsWith("inbox.")) {
+    throw invalidMessage(
+      "stream",
+      `Stream "${stream}" is kept for what a stored inbox has received`,
+      "Use another name",
+    );
+  }
   const type = requireText("type", fields.type, MAX_NAME_BYTES);
   const id = optionalText("id", fields.id, MAX_NAME_BYTES);
   const aggregateType = optionalText("aggregateType", fields.aggregateType, MAX_NAME_BYTES);

@@ -25,7 +25,10 @@ export async function publishClaim(
   settings: RelaySettings,
   stop: ClaimStop,
 ): Promise<Outcome[]> {
-  if (claim.crashes >= settings.maxCrashes) return [deadByCrashes(claim, settings)];
+  if (claim.crashes >= settings.maxCrashes) {
+    const admitted = session.admit(claim);
+    return [admitted === "all" || admitted[0] === true ? deadByCrashes(claim, settings) : WAITING];
+  }
   return new ClaimPublication(claim, session, settings, stop).run();
 }
 
@@ -37,6 +40,8 @@ class ClaimPublication {
   readonly #outcomes: (Outcome | undefined)[];
   /** Keys with a message that did not go through: nothing of theirs may follow, unless the stream needs no order. */
   readonly #failed = new Set<string>();
+  /** Those of the present round. */
+  readonly #failedNow = new Set<string>();
   #outages = 0;
 
   constructor(claim: Claim, session: QueueSession, settings: RelaySettings, stop: ClaimStop) {
@@ -86,6 +91,7 @@ class ClaimPublication {
   /** Sends messages and notes their outcomes; the error of an outage, if there was one. */
   async #publish(indices: readonly number[]): Promise<unknown> {
     const { messages } = this.#claim;
+    this.#failedNow.clear();
     const batch = indices.length === messages.length ? messages : indices.map((i) => messages[i]!);
     const lease = leaseSignal(this.#session, this.#settings.clock, this.#stop.giveUp);
     let results: readonly PublishResult[];
@@ -112,11 +118,13 @@ class ClaimPublication {
 
   #unavailable(i: number, error: unknown): unknown {
     const message = this.#claim.messages[i]!;
-    if (message.key === null || !this.#failed.has(nameOf(message))) {
+    const ordered = this.#keyOf(message) !== undefined;
+    const failed = ordered ? this.#failed : this.#failedNow;
+    if (message.key === null || !failed.has(nameOf(message))) {
       return error ?? new Error("The publisher is unavailable");
     }
     // Held back behind a failed one of its key: it waits, or goes in the next round where order does not matter.
-    if (this.#keyOf(message) !== undefined) this.#outcomes[i] = WAITING;
+    if (ordered) this.#outcomes[i] = WAITING;
     return undefined;
   }
 
@@ -126,7 +134,10 @@ class ClaimPublication {
     const attempts = (this.#claim.attempts?.[i] ?? 0) + 1;
     const error = describeError(cause);
     const key = this.#keyOf(message);
-    if (message.key !== null) this.#failed.add(nameOf(message));
+    if (message.key !== null) {
+      this.#failed.add(nameOf(message));
+      this.#failedNow.add(nameOf(message));
+    }
     if (key !== undefined) {
       // What the publisher has not been given yet waits; so does what it held back.
       for (let later = i + 1; later < this.#outcomes.length; later++) {
@@ -176,7 +187,10 @@ function deadByCrashes(claim: Claim, settings: RelaySettings): Outcome {
     status: "dead",
     error,
     attempts,
-    block: message.key !== null && settings.onDead(message.stream) === "block",
+    block:
+      message.key !== null &&
+      !settings.unordered.includes(message.stream) &&
+      settings.onDead(message.stream) === "block",
   };
 }
 

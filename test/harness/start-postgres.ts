@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, chownSync, closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { until } from "./deadline.ts";
+import { until, withDeadline } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
 import { type PostgresBinaries, type PostgresSource, postgresBinaries } from "./postgres-binaries.ts";
 import { childPids, guard, isAlive, signal, waitUntilGone } from "./processes.ts";
@@ -100,6 +100,8 @@ class LocalPostgres implements PostgresServer {
   readonly port: number;
   readonly external = false;
   #child: ChildProcess | undefined;
+  /** Until it is reaped, a new server takes the dead one for alive. */
+  #exited: Promise<void> | undefined;
   #release: (() => void) | undefined;
   readonly #postgres: string;
   readonly #folder: string;
@@ -147,8 +149,11 @@ class LocalPostgres implements PostgresServer {
     this.#child = child;
     if (child.pid === undefined) return failed;
     this.#release = guard(child.pid, { signal: "SIGQUIT", folder: this.#folder });
-    child.once("exit", () => {
-      if (this.#child === child) this.#child = undefined;
+    this.#exited = new Promise((resolve) => {
+      child.once("exit", () => {
+        if (this.#child === child) this.#child = undefined;
+        resolve();
+      });
     });
     try {
       await until(() => this.#isReady(child), {
@@ -174,6 +179,7 @@ class LocalPostgres implements PostgresServer {
       for (const child of children) signal(child, "SIGKILL");
       await waitUntilGone([pid, ...children], 5000);
     });
+    await withDeadline(this.#exited ?? Promise.resolve(), 5000, "end of PostgreSQL");
     this.#forget();
   }
 
@@ -196,6 +202,7 @@ class LocalPostgres implements PostgresServer {
     if (pid !== undefined && isAlive(pid)) {
       signal(pid, "SIGINT");
       await waitUntilGone([pid], 10_000).catch(() => this.kill());
+      await withDeadline(this.#exited ?? Promise.resolve(), 5000, "end of PostgreSQL");
     }
     this.#forget();
   }

@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { TxboxError } from "../../core/errors.ts";
 import type { Pglite, PgliteTx } from "./postgres-client.ts";
+import { guardTransaction } from "./transaction-guard.ts";
 
 interface Inside {
   /** Undefined when the transaction is over, because what a handler leaves running keeps its context. */
@@ -9,9 +10,12 @@ interface Inside {
 
 const inside = new AsyncLocalStorage<Inside>();
 
-export function beginPglite<T>(client: Pglite, run: (tx: PgliteTx) => Promise<T>): Promise<T> {
+export function beginPglite<T>(client: Pglite, run: (tx: PgliteTx, raw: PgliteTx) => Promise<T>): Promise<T> {
   const context: Inside = { client };
-  const running = client.transaction((tx: PgliteTx) => inside.run(context, () => run(tx))) as Promise<T>;
+  const running = client.transaction((raw: PgliteTx) => {
+    const guard = guardTransaction(raw);
+    return inside.run(context, () => run(guard.tx, raw)).finally(() => guard.close());
+  }) as Promise<T>;
   return running.finally(() => (context.client = undefined));
 }
 

@@ -18,7 +18,7 @@ export function messageColumns(inline?: string): string {
     "correlation_id",
     "headers",
     body("payload"),
-    body("body"),
+    body("encode(body, 'hex')"),
     "date_part('epoch', created_at)",
     "lane",
     "size",
@@ -66,7 +66,7 @@ export class LogMessage implements Message {
     return this.#headers;
   }
   get body(): string | Uint8Array {
-    return this.#row[9] ?? Buffer.from(this.#row[10]!.slice(2), "hex");
+    return this.#row[9] ?? Buffer.from(this.#row[10]!, "hex");
   }
   get createdAt(): Date {
     return new Date(Number(this.#row[11]) * 1000);

@@ -66,8 +66,14 @@ export class PageReader {
       String(limit),
       String(this.#inline),
     ]);
-    const { messages, cut } = await this.#fit(rows.map((row) => new LogMessage(row)));
-    const entries = messages.map((_, i) => keys[Number(rows[i]![14]) - 1]!);
+    // A key ends at a message that cannot be read: its segment may be changing hands, and nothing may pass it.
+    const ended = new Set<string | null>();
+    const readable = rows.filter((row) => {
+      if (row[0] === null) ended.add(row[14]!);
+      return !ended.has(row[14]!);
+    });
+    const { messages, cut } = await this.#fit(readable.map((row) => new LogMessage(row)));
+    const entries = messages.map((_, i) => keys[Number(readable[i]![14]) - 1]!);
     return { messages, entries, full: cut || rows.length === limit };
   }
 

@@ -31,20 +31,21 @@ export function parkedKeyOf(
 }
 
 /**
- * Parked messages of some keys, in order, each with the number of its key. Parameters: relay, streams, keys, solos,
- * limit, inline. The fences keep the planner from joining the parked rows with the whole log.
+ * Parked messages of some keys, in order, each with the number of its key; a row of nulls stands for a message that
+ * cannot be read at this moment. Parameters: relay, streams, keys, solos, limit, inline. The fences keep the planner
+ * from joining the parked rows with the whole log.
  */
 export function drainSql(names: Names): string {
   return `
 select ${messageColumns("$6::text::int")}, nth from (
-  select m.*, k.nth
+  select m.*, k.nth, p.position as parked_position
   from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
   cross join lateral (
     select p.position from ${names.parked} p
     where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo
     order by p.position limit $5::text::int) p
-  cross join lateral (select * from ${names.all_message} a where a.position = p.position limit 1) m
-  order by m.position limit $5::text::int) page`;
+  left join lateral (select * from ${names.all_message} a where a.position = p.position limit 1) m on true
+  order by p.position limit $5::text::int) page order by parked_position`;
 }
 
 /**
@@ -65,9 +66,8 @@ told as (update ${n.dead} d set command = null, blocks = false, changed_at = clo
     state = case d.command when 'requeue' then 'requeued' else 'discarded' end
     from due where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
 kept as (insert into ${n.kept_message} (position, xid, ${columns})
-    select position, pg_current_xact_id(), ${columns} from told
-    where state = 'requeued' and not exists (select 1 from ${n.message} m where m.position = told.position)
-    on conflict do nothing),
+    select position, pg_current_xact_id(), ${columns} from told where state = 'requeued'
+    on conflict (position) do update set position = excluded.position),
 keyed as (select told.*, case when solo = 0 then key else '' end as block_key from told),
 parked as (insert into ${n.parked} (relay, position, lane, stream, key, solo)
     select relay, position, lane, stream, block_key, solo from keyed where state = 'requeued' on conflict do nothing),
@@ -75,7 +75,12 @@ freed as (insert into ${n.blocked} as b (relay, lane, stream, key, solo, positio
     select relay, min(lane), stream, block_key, solo, min(position), 0, clock_timestamp() from keyed
     where state = 'requeued' or blocked group by relay, stream, block_key, solo
     on conflict (relay, stream, key, solo) do update
-      set position = least(b.position, excluded.position), attempts = 0, next_at = clock_timestamp(), last_error = null, errors = '[]')
+      set position = least(nullif(b.position, 0), excluded.position), attempts = 0, last_error = null, errors = '[]',
+        -- Another dead letter of the key may block it still.
+        next_at = case when exists (select 1 from ${n.dead} d where d.relay = b.relay and d.stream = b.stream
+            and d.solo = b.solo and case when d.solo = 0 then d.key else '' end = b.key and d.state = 'dead' and d.blocks
+            and not exists (select 1 from told where told.position = d.position))
+          then 'infinity'::timestamptz else clock_timestamp() end)
 select count(*) from told`;
 }
 
@@ -86,9 +91,11 @@ export function promoteSql(names: Names): string {
   return `
 with turn as materialized (select pg_try_advisory_xact_lock(hashtextextended($1::text || ':scheduled', 0)) as mine),
 due as (select s.id from ${names.scheduled} s, turn where turn.mine and s.deliver_at <= clock_timestamp()
-    order by s.deliver_at, s.n limit 1000),
+    order by s.deliver_at, s.n limit 1000 for update of s skip locked),
 gone as (delete from ${names.scheduled} s using due where s.id = due.id returning s.*),
-moved as (insert into ${names.message} (${columns}) select ${columns} from gone order by deliver_at, n returning 1)
+moved as (insert into ${names.message} (${columns}) select ${columns} from gone order by deliver_at, n returning 1),
+-- The time for which a chosen id is remembered begins with its delivery.
+remembered as (update ${names.enqueued_id} e set enqueued_at = clock_timestamp() from gone where e.id = gone.id)
 select case when (select count(*) from moved) = 1000 then 0 else
   (select date_part('epoch', min(s.deliver_at) - clock_timestamp()) * 1000 from ${names.scheduled} s
    where not exists (select 1 from due where due.id = s.id)) end`;

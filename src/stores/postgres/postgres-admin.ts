@@ -158,22 +158,26 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
     typeof target === "object"
       ? "cur = pg_current_snapshot(), fin = '{}', lo = 0, done = target.done"
       : "cur = null, fin = null, lo = null, done = 0";
-  // What waits behind a failed message and will be read again must not be there twice.
-  const keys = "b.relay = p.relay and b.stream = p.stream and b.key = p.key and b.solo = p.solo";
-  const again = `p.relay = $1::text and ${target !== "now"} and p.position > target.done`;
+  // What is read again must not be there twice; what cannot be read again, because its segment is gone or it lies below
+  // the floor, stays where it is.
+  const again = (row: string) => `${row}.relay = $1::text and ${target !== "now"} and ${row}.position > target.done
+       and ${row}.position > target.floor and exists (select 1 from ${names.message} m where m.position = ${row}.position)`;
+  const keyOf = (row: string) => `${row}.relay = b.relay and ${row}.stream = b.stream and ${row}.solo = b.solo`;
   const rows = await sql.query(
-    `with target as materialized (select greatest(${done}, 0) as done),
+    `with target as materialized (select greatest(${done}, 0) as done,
+         (select coalesce(max(floor), 0) from ${names.cursor} where relay = $1::text) as floor),
      c as (update ${names.cursor} set prev = ${prev}, ${window}, epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
          stamp = pg_current_xact_id()
        from target where relay = $1::text returning ${DURABLE}),
-     gone as (delete from ${names.parked} p using target where ${again}),
-     redone as (delete from ${names.delivery} v using target where ${again.replaceAll("p.", "v.")}),
+     gone as (delete from ${names.parked} p using target where ${again("p")}),
+     redone as (delete from ${names.delivery} v using target where ${again("v")}),
      revived as (update ${names.dead} d set state = 'requeued', command = null, blocks = false, changed_at = clock_timestamp(),
          changed_by = current_user
-       from target where ${again.replaceAll("p.", "d.")} and d.state = 'dead'),
+       from target where d.state = 'dead' and ${again("d")}),
      freed as (delete from ${names.blocked} b using target where b.relay = $1::text and ${target !== "now"}
-       and (b.position > target.done or b.position = 0)
-       and not exists (select 1 from ${names.parked} p where ${keys} and p.position <= target.done))
+       and not exists (select 1 from ${names.parked} p where ${keyOf("p")} and p.key = b.key and not (${again("p")}))
+       and not exists (select 1 from ${names.dead} d where ${keyOf("d")} and case when d.solo = 0 then d.key else '' end = b.key
+         and d.state = 'dead' and d.blocks and not (${again("d")})))
      select count(*) from c`,
     params,
   );

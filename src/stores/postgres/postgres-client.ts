@@ -2,6 +2,7 @@ import { TxboxError } from "../../core/errors.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
+import { notYours } from "./transaction-control.ts";
 import { guardTransaction } from "./transaction-guard.ts";
 
 /** A row as an array of text, as the server sent it. */
@@ -197,7 +198,7 @@ function pgDatabase(pool: PgPool): Database {
         await client.query("begin");
         const result = await run(guard.tx, sql);
         guard.close();
-        await client.query("commit");
+        await commit(client);
         return result;
       } catch (error) {
         guard.close();
@@ -211,6 +212,16 @@ function pgDatabase(pool: PgPool): Database {
       }
     },
   };
+}
+
+/** An aborted transaction answers COMMIT with ROLLBACK, and no error. */
+async function commit(client: PgPoolClient): Promise<void> {
+  const status = client.getTransactionStatus?.() ?? "T";
+  if (status === "I") throw notYours("COMMIT or ROLLBACK");
+  const { command } = (await client.query("commit")) as { command: string };
+  if (command === "COMMIT") return;
+  const message = "The handler swallowed an SQL error; its transaction was rolled back";
+  throw Object.assign(new Error(`${message}. Use a savepoint around a statement that may fail`), { code: "25P02" });
 }
 
 function postgresJsDatabase(client: PostgresJs): Database {
@@ -228,7 +239,7 @@ function pgliteDatabase(client: Pglite): Database {
   return {
     ...pgliteRunner(client),
     single: true,
-    transaction: (run) => beginPglite(client, (tx) => run(tx, pgliteRunner(tx))),
+    transaction: (run) => beginPglite(client, (tx, raw) => run(tx, pgliteRunner(raw))),
   };
 }
 

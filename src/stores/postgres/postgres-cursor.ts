@@ -77,7 +77,7 @@ export function openSql(names: Names, count: number, always: boolean): string {
     (select m.xid from ${names.message} m where m.xid >= ${horizon} and m.position > c.floor order by m.xid limit 1) is not null
     or exists (select 1 from pg_snapshot_xip(c.prev) x where
          (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null))`;
-  return `
+  const opened = `
 update ${names.cursor} c set
   cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")}, stamp = pg_current_xact_id(),
   fin = array(select x from pg_snapshot_xip(c.prev) x where
@@ -86,7 +86,13 @@ update ${names.cursor} c set
          select m.position from ${names.message} m
          where m.xid >= ${horizon} and m.position > c.floor order by m.xid offset 0) s), ${MAX_POSITION})
 where (${mine.join(" or ")}) and c.cur is null and ${SOUND} ${always ? "" : `and ${news}`}
-returning ${CURSOR_COLUMNS}, ${DURABLE}`;
+returning ${CURSOR_COLUMNS}, ${DURABLE} as durable`;
+  if (count > 1) return opened;
+  // Nothing new and not mine any more must not look the same: the second is a row of nulls.
+  return `with opened as (${opened})
+select * from opened union all
+select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (select 1 from opened)
+  and not exists (select 1 from ${names.cursor} c where ${mine[0]})`;
 }
 
 export interface PageShape {
@@ -120,6 +126,6 @@ where ${where.join(" and ")} order by position limit $4::text::int`;
 /** Bodies left out of a page. Parameter: positions. */
 export function largeBodiesSql(names: Names): string {
   return `
-select p.position, m.payload, m.body from unnest($1::text::bigint[]) p (position)
+select p.position, m.payload, encode(m.body, 'hex') from unnest($1::text::bigint[]) p (position)
 cross join lateral (select payload, body from ${names.all_message} a where a.position = p.position limit 1) m`;
 }

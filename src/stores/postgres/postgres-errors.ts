@@ -79,3 +79,27 @@ export function isPassing(error: unknown): boolean {
   const code = errorCode(error);
   return code === undefined || !SQLSTATE.test(code) || PASSING.test(code);
 }
+
+/**
+ * Gives up on an answer after a while: a connection that died without a word would otherwise hold its caller for ever.
+ * Whether the statement has arrived is open then, as with any broken connection.
+ */
+export function withDeadline(runner: SqlRunner, deadlineMs: number): SqlRunner {
+  return {
+    async query(text, params) {
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<never>((_, reject) => {
+        const give = () =>
+          reject(
+            new TxboxError("unavailable", `The database did not answer within ${deadlineMs} ms`, { retryable: true }),
+          );
+        timer = setTimeout(give, deadlineMs);
+      });
+      try {
+        return await Promise.race([runner.query(text, params), late]);
+      } finally {
+        clearTimeout(timer);
+      }
+    },
+  };
+}

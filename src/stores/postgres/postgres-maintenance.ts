@@ -239,7 +239,9 @@ async function deleteLeftovers({ sql, names, retentionMs }: MaintenanceOptions):
     [names.member, "t.lease_until < clock_timestamp() - interval '1 hour'"],
   ];
   for (const [table, where] of rules) {
-    const text = `delete from ${table} where ctid = any (array(select t.ctid from ${table} t where ${where} limit ${CHUNK})) returning 1`;
+    // Asked twice: a row that has changed since the statement began is looked at again before it goes.
+    const text = `delete from ${table} t where t.ctid = any (array(select t.ctid from ${table} t where ${where} limit ${CHUNK}))
+      and ${where} returning 1`;
     while ((await sql.query(text)).length === CHUNK);
   }
 }

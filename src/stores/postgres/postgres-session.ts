@@ -214,6 +214,10 @@ export class PostgresSession implements QueueSession {
     const sentAt = this.#clock.monotonic();
     const rows = await this.#sql.query(openSql(this.#names, cursors.length, cursors.length > 1), params);
     if (cursors !== this.#cursors) return false;
+    if (rows[0]?.[0] === null) {
+      this.#invalidate();
+      return false;
+    }
     if (rows.length > 0) this.#extend(sentAt);
     for (const row of rows) {
       const cursor = cursors.find((candidate) => candidate.id === row[0])!;
@@ -267,7 +271,8 @@ export class PostgresSession implements QueueSession {
     const found = new Set(entries);
     for (const key of keys) {
       // Messages that are parked and cannot be read are looked for again: their segment may be changing hands.
-      if (!found.has(key) && !full && key.parked > 0) key.dueAt = this.#clock.monotonic() + UNREADABLE_RETRY_MS;
+      if (!found.has(key) && (!full || messages.length === 0) && key.parked > 0)
+        key.dueAt = this.#clock.monotonic() + UNREADABLE_RETRY_MS;
     }
     // A key with nothing parked is freed by the settle.
     const held = keys.filter((key) => found.has(key) || key.parked === 0);

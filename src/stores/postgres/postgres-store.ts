@@ -5,7 +5,7 @@ import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { createAdmin } from "./postgres-admin.ts";
 import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
 import { databaseOf } from "./postgres-client.ts";
-import { sturdy } from "./postgres-errors.ts";
+import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
 import { createLedger } from "./postgres-ledger.ts";
@@ -45,6 +45,8 @@ export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "wri
 }
 
 const DAY_MS = 86_400_000;
+/** A relay waits at least this long for an answer of the database. */
+const MIN_ANSWER_MS = 5000;
 const KNOWN = [
   "client",
   "schema",
@@ -77,7 +79,12 @@ export function createPostgresStore<Client extends PostgresClient>(
     writer: createWriter({ names }),
     queue: {
       async join(join) {
-        const session = new PostgresSession(sql, names, join, clock);
+        const session = new PostgresSession(
+          withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS)),
+          names,
+          join,
+          clock,
+        );
         await session.join();
         return session;
       },

@@ -1,4 +1,5 @@
 import { TxboxError } from "../../core/errors.ts";
+import { notYours, refuseTransactionControl } from "./transaction-control.ts";
 
 export interface GuardedTransaction<Tx> {
   /** The transaction as its user sees it. */
@@ -9,7 +10,8 @@ export interface GuardedTransaction<Tx> {
 
 /**
  * A transaction that ends for its user when it ends for the database. The connection goes back to a pool then, and a
- * late query, of a handler that timed out or forgot an await, would land in somebody else's transaction.
+ * late query, of a handler that timed out or forgot an await, would land in somebody else's transaction. Nor may its user
+ * end it.
  */
 export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTransaction<Tx> {
   let over = false;
@@ -22,6 +24,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
       // postgres.js: tx`select …`
       apply(callable, self, args) {
         check();
+        refuseTransactionControl(textOf(args[0]));
         return lazily(Reflect.apply(callable as (...args: unknown[]) => unknown, self, args), check);
       },
       get(object, name) {
@@ -30,10 +33,33 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
         const call = (args: unknown[]): unknown => Reflect.apply(value, object, args);
         switch (name) {
           case "query":
-            return (...args: unknown[]) => (over ? Promise.reject(transactionIsOver()) : call(args));
+          case "exec":
+          case "sql":
+            // Not async: node-postgres hands a cursor straight back.
+            return (...args: unknown[]) => {
+              try {
+                check();
+                refuseTransactionControl(textOf(args[0]));
+              } catch (error) {
+                return Promise.reject(error as Error);
+              }
+              return call(args);
+            };
           case "unsafe":
           case "file":
-            return (...args: unknown[]) => (check(), lazily(call(args), check));
+            return (...args: unknown[]) => {
+              check();
+              if (name === "unsafe") refuseTransactionControl(textOf(args[0]));
+              return lazily(call(args), check);
+            };
+          // PGlite's rollback, node-postgres's release and end, postgres.js's prepare.
+          case "rollback":
+          case "release":
+          case "end":
+          case "prepare":
+            return () => {
+              throw notYours(`${name}()`);
+            };
           case "savepoint":
             return (...args: unknown[]) => (check(), call(args.map(wrapCallback)));
           default:
@@ -50,6 +76,14 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
   }
 
   return { tx: wrap(transaction), close: () => void (over = true) };
+}
+
+/** The SQL in a text, a template or a query object. */
+function textOf(query: unknown): string {
+  if (typeof query === "string") return query;
+  if (Array.isArray(query)) return "raw" in query ? query.join("$") : "";
+  if (typeof query !== "object" || query === null || !("text" in query)) return "";
+  return typeof query.text === "string" ? query.text : "";
 }
 
 /** A query of postgres.js is sent when it is awaited, which may be long after it was made. */

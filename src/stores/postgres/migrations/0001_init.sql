@@ -46,7 +46,8 @@ insert into "txbox"."segment" (n, opened_at) values (0, clock_timestamp()), (1, 
 -- Messages whose segment is gone while they still wait: parked, or requeued from the dead letters.
 create table "txbox"."kept_message" (like "txbox"."message", primary key (position));
 create view "txbox"."all_message" as
-  select * from "txbox"."message" union all select * from "txbox"."kept_message";
+  select * from "txbox"."message" union all
+  select * from "txbox"."kept_message" k where not exists (select 1 from "txbox"."message" m where m.position = k.position);
 
 -- Ids that a caller chose, so that enqueueing one twice writes it once.
 create table "txbox"."enqueued_id" (
