@@ -6,7 +6,7 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "transactions that write an order and enqueue, against a hand-written INSERT";
 
 const CONNECTIONS = 8;
-const ROUNDS = { quick: { count: 5, budgetMs: 6000 }, full: { count: 8, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 5, budgetMs: 5500 }, full: { count: 8, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;

@@ -5,7 +5,7 @@ import { interleave, mustEqual } from "../lib/rounds.ts";
 export const summary = "receipt, handler and commit in one transaction, against the same written by hand";
 
 const CONNECTIONS = 8;
-const ROUNDS = { quick: { count: 6, budgetMs: 3500 }, full: { count: 8, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 6, budgetMs: 3000 }, full: { count: 8, budgetMs: 300_000 } };
 
 export async function run(context: Context): Promise<void> {
   const { quick, report } = context;
