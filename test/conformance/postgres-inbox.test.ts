@@ -152,6 +152,52 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     expect(await bus.deliver(incoming())).toMatchObject({ status: "failed", error: { code: "42P01" } });
   });
 
+  it("fails when the handler swallowed an SQL error: nothing of its transaction can commit", async () => {
+    const message = incoming();
+    const bus = createSubscription();
+    await open()
+      .on("t", async (tx) => {
+        await effect(tx, "lost");
+        await run(tx, "select 1 / 0").catch(() => undefined);
+      })
+      .start(bus);
+    expect(await bus.deliver(message)).toMatchObject({ status: "failed" });
+    expect(await effects()).toEqual([]);
+    expect((await receipts(message.id))[0]?.slice(0, 3)).toEqual(["payments", "failed", "1"]);
+  });
+
+  it("does not let a handler end its transaction", async () => {
+    for (const text of [
+      "rollback",
+      "Commit;",
+      "END",
+      "abort",
+      "begin",
+      "select 1; -- done\n commit",
+      "/* x */ rollback",
+    ]) {
+      const message = incoming();
+      const ending = open().handle(message, async (tx) => {
+        await effect(tx, "half");
+        await run(tx, text);
+      });
+      await expect(ending, text).rejects.toMatchObject({ code: "no_transaction" });
+      expect((await receipts(message.id))[0]?.[1]).toBe("failed");
+    }
+    const method = { "node-postgres": "release", "postgres.js": "prepare", PGlite: "rollback" }[name];
+    const ending = open().handle(incoming(), async (tx) => (tx as unknown as Record<string, () => void>)[method]?.());
+    await expect(ending).rejects.toMatchObject({ code: "no_transaction" });
+    expect(await effects()).toEqual([]);
+    await open().handle(incoming(), async (tx) => {
+      await run(tx, "savepoint a");
+      await effect(tx, "undone");
+      await run(tx, "rollback to savepoint a");
+      await run(tx, "release a");
+      await effect(tx, "it''s the end; commit");
+    });
+    expect(await effects()).toEqual(["it's the end; commit"]);
+  });
+
   it("hands correlation and causes down to what a handler enqueues", async () => {
     const outbox = createOutbox({ store });
     const message = incoming({ headers: { causationPath: [["orders", "order_placed"]], traceparent: "00-a-b-01" } });

@@ -41,7 +41,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
                 check();
                 refuseTransactionControl(textOf(args[0]));
               } catch (error) {
-                return Promise.reject(error as Error);
+                return Promise.reject(error);
               }
               return call(args);
             };
