@@ -258,13 +258,19 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10),
     ]);
     expect(await receipts(old.id)).toEqual([]);
+    // Whoever keeps receipts for longer must not begin the day anew.
+    const before = await effects();
+    expect(await bus.deliver(old)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
+    expect(await effects()).toEqual(before);
     // As left behind by a process that was killed in between.
-    await inbox.handle(old);
+    const young = incoming({ id: uuidv7At(Date.now() - 4 * DAY_MS) });
+    await inbox.handle(young);
     const table = store.names.of(
-      `receipt_${new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10).replaceAll("-", "")}`,
+      `receipt_${new Date(Date.now() - 4 * DAY_MS).toISOString().slice(0, 10).replaceAll("-", "")}`,
     );
     await store.database.query(`alter table ${store.names.receipt} detach partition ${table}`);
-    expect(await dropOldReceipts({ ...days, retentionMs: 5 * DAY_MS })).toHaveLength(1);
+    expect(await dropOldReceipts({ ...days, retentionMs: 2 * DAY_MS })).toHaveLength(1);
+    expect(await bus.deliver(young)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
     await store.database.query(
       `update ${store.names.receipt} set received_at = now() - interval '30 days' where message_id = 'foreign-1'`,
     );
@@ -274,7 +280,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
   });
 
   it("records failures of days that have no partition yet", async () => {
-    const message = incoming({ id: uuidv7At(Date.now() - 8 * DAY_MS), body: "{broken" });
+    const message = incoming({ id: uuidv7At(Date.now() - 3 * DAY_MS), body: "{broken" });
     await expect(
       open()
         .on("t", async () => undefined)

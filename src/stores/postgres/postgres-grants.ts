@@ -35,6 +35,7 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   }
   if (consumer !== undefined) {
     grant("select, insert, update", names.receipt, consumer);
+    grant("select", names.receipt_floor, consumer);
   }
   if (relay !== undefined) {
     grant(`select, insert (${columnsOfMessage}, created_at)`, names.message, relay);

@@ -17,6 +17,7 @@ const TABLES = [
   "dead",
   "batch",
   "receipt",
+  "receipt_floor",
   "message_status",
   "migration",
 ] as const;

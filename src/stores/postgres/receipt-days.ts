@@ -40,8 +40,8 @@ export function receiptExpired(what: string, why: string): TxboxError {
 }
 
 /**
- * Creates the partition of a day unless it is there. By the database's clock, a day that retention may have dropped
- * already is refused: its receipts are gone. ATTACH, unlike CREATE … PARTITION OF, does not stop inserts meanwhile.
+ * Creates the partition of a day unless it is there. A day that retention may have dropped already is refused, be it by
+ * the database's clock or because another process, which keeps receipts for less long, did so. ATTACH, unlike CREATE … PARTITION OF, does not stop inserts meanwhile.
  */
 export async function createReceiptDay(
   { database, names, retentionMs }: ReceiptDaysOptions,
@@ -51,11 +51,14 @@ export async function createReceiptDay(
     database.transaction(async (_, sql) => {
       await sql.query("set transaction isolation level read committed");
       await lock(sql, names);
+      // Days this young are never dropped, except under a clock that was wrong for a while.
       const [row] = await sql.query(
-        `select ${isDroppable("$1::text::date")}, $1::text::date > ${TODAY} + ${MAX_DAYS_AHEAD}`,
+        `select ${isDroppable("$1::text::date")}, $1::text::date > ${TODAY} + ${MAX_DAYS_AHEAD},
+           $1::text::date < ${TODAY} - 1 and $1::text::date <= (select max(dropped_through) from ${names.receipt_floor})`,
         [day, String(retentionMs)],
       );
       if (row?.[0] === "t") throw receiptExpired(day, "is older than the receipts are kept");
+      if (row?.[2] === "t") throw receiptExpired(day, "is of a day whose receipts were dropped");
       if (row?.[1] === "t") throw receiptExpired(day, `lies more than ${MAX_DAYS_AHEAD} days ahead`);
       const partition = partitionOf(names, day);
       const attached = await sql.query(
@@ -110,12 +113,24 @@ const RACED: ReadonlySet<string> = new Set(["42P01", "55000", "42809"]);
 
 async function dropDay({ database, names }: ReceiptDaysOptions, { day, state }: Partition): Promise<void> {
   const table = partitionOf(names, day);
+  await retried(() => database.transaction((_, sql) => raiseFloor(sql, names, day)));
   if (state !== "detached") {
     // One connection has nobody to run concurrently with, and an interrupted detach can only be finalised.
     const how = state === "detaching" ? "finalize" : database.single ? "" : "concurrently";
     await database.query(`alter table ${names.receipt} detach partition ${table} ${how}`);
   }
   await database.query(`drop table ${table}`);
+}
+
+/** Before the day goes, and never at the same time as somebody looks whether it may be created. */
+async function raiseFloor(sql: SqlRunner, names: Names, day: string): Promise<void> {
+  await sql.query("set transaction isolation level read committed");
+  await lock(sql, names);
+  await sql.query(
+    `insert into ${names.receipt_floor} as f (dropped_through) values ($1::text::date)
+     on conflict (one) do update set dropped_through = excluded.dropped_through where f.dropped_through < excluded.dropped_through`,
+    [day],
+  );
 }
 
 async function deleteForeign(database: Database, names: Names, retentionMs: number): Promise<void> {

@@ -224,6 +224,12 @@ create table "txbox"."receipt" (
 create table "txbox"."receipt_foreign" partition of "txbox"."receipt" for values from (minvalue) to ('0001-01-02');
 create index on "txbox"."receipt_foreign" using brin (received_at);
 
+-- One row: the last day whose receipts are gone. A process that keeps receipts for longer must not begin it anew.
+create table "txbox"."receipt_floor" (
+  one boolean primary key default true check (one),
+  dropped_through date not null
+);
+
 create view "txbox"."message_status" as
   select m.position, m.id, m.stream, m.type, m.key, m.aggregate_type, m.aggregate_id, m.correlation_id,
     m.created_at, null::timestamptz as deliver_at, r.name as relay,
