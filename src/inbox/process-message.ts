@@ -38,26 +38,22 @@ export class MessageProcessor<Tx> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
     const { messageId: id, type } = receipt;
-    let thrown: { error: unknown } | undefined;
+    let began = false;
     const run = async (): Promise<Handled> => {
       const payload = decodePayload(message.body, message.headers.contentType);
       const handled = { ...plain(message), id, type, payload };
       const context = { module: consumer, id, type, headers: message.headers };
       const overdue = overdueAfter(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
-        thrown = undefined;
+        began = false;
         if (!(await store.ledger.receive(tx, receipt, "processed"))) return "duplicate";
-        try {
-          await overdue.race((given) => runHandling(context, async () => handler(tx, handled, given)), outer);
-        } catch (error) {
-          thrown = { error };
-          throw error;
-        }
+        began = true;
+        await overdue.race((given) => runHandling(context, async () => handler(tx, handled, given)), outer);
         return "processed";
       });
       return overdue.guard(transaction);
     };
-    return this.#attempt(receipt, run, (error) => thrown?.error === error);
+    return this.#attempt(receipt, run, () => began);
   }
 
   /** Receipt and message into the own log in one transaction. */
@@ -87,15 +83,11 @@ export class MessageProcessor<Tx> {
     );
   }
 
-  async #attempt(
-    receipt: Receipt,
-    run: () => Promise<Handled>,
-    isHandlers: (error: unknown) => boolean,
-  ): Promise<Attempt> {
+  async #attempt(receipt: Receipt, run: () => Promise<Handled>, handlerBegan: () => boolean): Promise<Attempt> {
     try {
       return { status: "done", handled: await run() };
     } catch (error) {
-      const verdict = judgeFailure(error, isHandlers(error));
+      const verdict = judgeFailure(error, handlerBegan());
       // The day of an expired id has no place for receipts.
       if (verdict.status === "unavailable" || errorCode(error) === "receipt_expired") return verdict;
       return this.#record(receipt, verdict);

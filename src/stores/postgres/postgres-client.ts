@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { errorCode, TxboxError } from "../../core/errors.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
@@ -33,8 +33,8 @@ export interface PgClient {
 interface PgPoolClient extends PgClient {
   query(textOrConfig: string | object): Promise<unknown>;
   release(error?: Error | boolean): void;
-  on(event: "error", listener: () => void): unknown;
-  removeListener(event: "error", listener: () => void): unknown;
+  on(event: "error", listener: (error?: Error) => void): unknown;
+  removeListener(event: "error", listener: (error?: Error) => void): unknown;
 }
 
 /** node-postgres: `new pg.Pool()`. */
@@ -191,8 +191,12 @@ function pgDatabase(pool: PgPool): Database {
       const sql = pgRunner(client);
       const guard = guardTransaction(client);
       let broken = false;
+      let lost: Error | undefined;
       // A connection that dies while nobody listens ends the process.
-      const onError = (): void => void (broken = true);
+      const onError = (error?: Error): void => {
+        broken = true;
+        lost ??= error;
+      };
       client.on("error", onError);
       try {
         await client.query("begin");
@@ -205,7 +209,8 @@ function pgDatabase(pool: PgPool): Database {
         // A handler that timed out may still hold the client: never give it back to the pool.
         broken ||= isTimeout(error);
         if (!broken) await client.query("rollback").catch(() => (broken = true));
-        throw error;
+        // "Not queryable" says nothing; why the server ended the session came by itself.
+        throw lost !== undefined && errorCode(error) === undefined ? lost : error;
       } finally {
         client.release(broken);
         if (!broken) client.removeListener("error", onError);
