@@ -58,7 +58,12 @@ class ClaimPublication {
       const wave = this.#settings.publisher.keepsKeyOrder ? left : this.#oneEach(left);
       const error = await this.#publish(wave);
       left = left.filter((i) => this.#outcomes[i] === undefined);
-      if (error !== undefined && left.length > 0) await this.#waitOut(error);
+      if (error !== undefined && left.length > 0) {
+        await this.#waitOut(error);
+        // Much may have happened meanwhile: the lease may be another's.
+        const admitted = this.#admitted();
+        left = left.filter((i) => admitted.includes(i));
+      }
       if (this.#stop.stopping.aborted && left.length > 0) break;
     }
     if (this.#outages > 0 && left.length === 0) this.#settings.emit({ type: "recovered", relay: this.#settings.name });
@@ -71,7 +76,7 @@ class ClaimPublication {
     const indices: number[] = [];
     for (let i = 0; i < this.#outcomes.length; i++) {
       if (admitted === "all" || admitted[i] === true) indices.push(i);
-      else this.#outcomes[i] = WAITING;
+      else this.#outcomes[i] ??= WAITING;
     }
     return indices;
   }

@@ -1,14 +1,4 @@
-import {
-  cpSync,
-  existsSync,
-  globSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { cpSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -46,19 +36,17 @@ export interface PackedPackage {
 
 export const manifest: Manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
 
-const declaredEntryPoints: readonly EntryPoint[] = Object.entries(manifest.exports).flatMap(([subpath, target]) => {
+export const entryPoints: readonly EntryPoint[] = Object.entries(manifest.exports).flatMap(([subpath, target]) => {
   if (typeof target === "string") return [];
   const source = target.default.replace("./dist/", "src/").replace(/\.js$/, ".ts");
   const specifier = join(manifest.name, subpath);
   return [{ subpath, specifier, types: target.types, file: target.default, source }];
 });
 
-/** An entry point counts once its source is there; until then it is taken out of the packed package.json as well. */
-export const entryPoints: readonly EntryPoint[] = declaredEntryPoints.filter(({ source }) => hasSource(source));
-
-export const bins: readonly { name: string; file: string }[] = Object.entries(manifest.bin)
-  .map(([name, file]) => ({ name, file }))
-  .filter(({ file }) => hasSource(file.replace("dist/", "src/").replace(/\.js$/, ".ts")));
+export const bins: readonly { name: string; file: string }[] = Object.entries(manifest.bin).map(([name, file]) => ({
+  name,
+  file,
+}));
 
 /** Builds and packs a copy of the sources, so that suites that use dist/ at the same time do not see it vanish. */
 export async function packPackage(): Promise<PackedPackage> {
@@ -84,7 +72,6 @@ async function buildAndPack(checkout: string): Promise<string> {
   mkdirSync(checkout);
   const names = ["src", "scripts", ...globSync(["package.json", "tsconfig*.json", "*.md", "LICENSE"], { cwd: root })];
   for (const name of names) cpSync(join(root, name), join(checkout, name), { recursive: true });
-  writeFileSync(join(checkout, "package.json"), JSON.stringify(landedManifest(), undefined, 2));
   symlinkSync(join(root, "node_modules"), join(checkout, "node_modules"));
   const options = { cwd: checkout, env: toolEnv(), timeoutMs: 120_000 };
   await mustRun("npm", ["run", "build"], options);
@@ -104,15 +91,4 @@ function toolEnv(): NodeJS.ProcessEnv {
   // npm passes its own settings to its children as npm_*; an npm started below must read its own folder instead.
   const entries = Object.entries(process.env).filter(([name]) => !/^npm_(config|package|lifecycle)_/i.test(name));
   return { ...Object.fromEntries(entries), PATH: path.join(delimiter), NODE_ENV: "production" };
-}
-
-function landedManifest(): Manifest {
-  const pending = new Set(declaredEntryPoints.filter((e) => !entryPoints.includes(e)).map(({ subpath }) => subpath));
-  const exported = Object.entries(manifest.exports).filter(([subpath]) => !pending.has(subpath));
-  const bin = Object.fromEntries(bins.map(({ name, file }) => [name, file]));
-  return { ...manifest, exports: Object.fromEntries(exported), bin };
-}
-
-function hasSource(path: string): boolean {
-  return existsSync(join(root, path));
 }

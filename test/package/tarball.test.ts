@@ -1,4 +1,4 @@
-import { existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { publint } from "publint";
 import { formatMessage } from "publint/utils";
@@ -71,6 +71,29 @@ describe("the packed tarball", () => {
       JSON.stringify({ compilerOptions: options, files: ["consumer.ts"] }),
     );
     await packed.run("tsc", ["-p", "."]);
+  });
+
+  test("the README's example type-checks under strict and runs", async () => {
+    const example = /```ts\n([\s\S]*?)```/.exec(readFileSync(join(root, "README.md"), "utf8"))?.[1];
+    writeFileSync(join(packed.consumer, "readme.ts"), example ?? "");
+    const scope = join(packed.consumer, "node_modules", "@electric-sql");
+    mkdirSync(scope, { recursive: true });
+    symlinkSync(join(root, "node_modules", "@electric-sql", "pglite"), join(scope, "pglite"));
+    const options = {
+      strict: true,
+      noEmit: true,
+      target: "es2024",
+      module: "nodenext",
+      skipLibCheck: true,
+      types: ["node"],
+      typeRoots: [join(root, "node_modules", "@types")],
+    };
+    writeFileSync(
+      join(packed.consumer, "tsconfig.readme.json"),
+      JSON.stringify({ compilerOptions: options, files: ["readme.ts"] }),
+    );
+    await packed.run("tsc", ["-p", "tsconfig.readme.json"]);
+    expect(await packed.run("node", ["readme.ts"])).toContain("order_id: 'o-1'");
   });
 
   test.each(bins)("npx $name --help prints its usage", async ({ name }) => {

@@ -10,7 +10,8 @@ import type {
 import { TxboxError } from "../../core/errors.ts";
 import { LogMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
-import { DURABLE } from "./postgres-cursor.ts";
+import { DURABLE, SOUND } from "./postgres-cursor.ts";
+import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
 
@@ -161,27 +162,35 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
   // What is read again must not be there twice; what cannot be read again, because its segment is gone or it lies below
   // the floor, stays where it is.
   const again = (row: string) => `${row}.relay = $1::text and ${target !== "now"} and ${row}.position > target.done
-       and ${row}.position > target.floor and exists (select 1 from ${names.message} m where m.position = ${row}.position)`;
+       and ${row}.position > target.floor and exists (select 1 from c) and exists (select 1 from ${names.message} m where m.position = ${row}.position)`;
   const keyOf = (row: string) => `${row}.relay = b.relay and ${row}.stream = b.stream and ${row}.solo = b.solo`;
   const rows = await sql.query(
     `with target as materialized (select greatest(${done}, 0) as done,
          (select coalesce(max(floor), 0) from ${names.cursor} where relay = $1::text) as floor),
-     c as (update ${names.cursor} set prev = ${prev}, ${window}, epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
-         stamp = pg_current_xact_id()
-       from target where relay = $1::text returning ${DURABLE}),
+     c as (update ${names.cursor} c set prev = ${prev}, ${window}, epoch = c.epoch + 1, seq = c.seq + 1, crashes = 0,
+         suspect = null, stamp = pg_current_xact_id()
+       from target where c.relay = $1::text and ${SOUND} returning ${DURABLE}),
      gone as (delete from ${names.parked} p using target where ${again("p")}),
      redone as (delete from ${names.delivery} v using target where ${again("v")}),
      revived as (update ${names.dead} d set state = 'requeued', command = null, blocks = false, changed_at = clock_timestamp(),
          changed_by = current_user
        from target where d.state = 'dead' and ${again("d")}),
-     freed as (delete from ${names.blocked} b using target where b.relay = $1::text and ${target !== "now"}
+     freed as (delete from ${names.blocked} b using target where b.relay = $1::text and ${target !== "now"} and exists (select 1 from c)
        and not exists (select 1 from ${names.parked} p where ${keyOf("p")} and p.key = b.key and not (${again("p")}))
        and not exists (select 1 from ${names.dead} d where ${keyOf("d")} and case when d.solo = 0 then d.key else '' end = b.key
          and d.state = 'dead' and d.blocks and not (${again("d")})))
      select count(*) from c`,
     params,
   );
-  if (rows[0]![0] === "0") throw noSuchRelay(relay);
+  if (rows[0]![0] === "0") {
+    await requireRelay(sql, names, relay);
+    throw restoredCopy();
+  }
+}
+
+async function requireRelay(sql: SqlRunner, names: Names, relay: string): Promise<void> {
+  const rows = await sql.query(`select 1 from ${names.relay} where name = $1::text`, [relay]);
+  if (rows.length === 0) throw noSuchRelay(relay);
 }
 
 function limitOf(limit: number | undefined, fallback = DEFAULT_LIMIT): number {

@@ -244,14 +244,13 @@ export function requireSound(view: RelayView, relay: string): void {
       fix: "Start it anew to create it again",
     });
   }
-  if (view.cursors.some((cursor) => cursor.restored)) {
-    throw new TxboxError(
-      "restored_copy",
-      "This database is a restored copy: its transaction ids are not those of the cursors",
-      {
-        fix: "Run `txbox rebase` once on this database, or `await store.rebase()`",
-        retryable: true,
-      },
-    );
-  }
+  if (view.cursors.some((cursor) => cursor.restored)) throw restoredCopy();
+}
+
+export function restoredCopy(): TxboxError {
+  return new TxboxError(
+    "restored_copy",
+    "This database is a restored copy: its transaction ids are not those of the cursors",
+    { fix: "Run `txbox rebase` once on this database, or `await store.rebase()`", retryable: true },
+  );
 }
