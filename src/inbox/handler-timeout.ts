@@ -5,6 +5,8 @@ const GRACE_MS = 1000;
 
 /** A deadline for handlers, and one a little later for the transactions they run in. */
 export interface Overdue {
+  /** Rejects when the receipt has not been had in time: another delivery of the message holds it. */
+  wait<T>(receiving: Promise<T>): Promise<T>;
   /** Rejects when the handler has not ended in time; what it does later is not awaited. */
   race<T>(run: (context: { readonly signal: AbortSignal }) => Promise<T>, outer: AbortSignal): Promise<T>;
   /** Rejects when a transaction has not ended soon after its handler was given up: a query may hold its connection. */
@@ -16,23 +18,31 @@ export function overdueAfter(timeoutMs: number): Overdue {
   late.promise.catch(() => undefined);
   let grace: NodeJS.Timeout | undefined;
 
+  async function inTime<T>(running: Promise<T>, why: () => TxboxError, giveUp?: (error: Error) => void): Promise<T> {
+    running.catch(() => undefined);
+    const given = Promise.withResolvers<never>();
+    const timer = setTimeout(() => {
+      const error = why();
+      grace = setTimeout(() => late.reject(error), GRACE_MS);
+      giveUp?.(error);
+      given.reject(error);
+    }, timeoutMs);
+    try {
+      return await Promise.race([running, given.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
   return {
-    async race(run, outer) {
+    wait: (receiving) => inTime(receiving, () => receiptHeld(timeoutMs)),
+    race(run, outer) {
       const context = new LazySignal(outer);
-      const given = Promise.withResolvers<never>();
-      const timer = setTimeout(() => {
-        const error = timedOut(timeoutMs);
-        grace = setTimeout(() => late.reject(error), GRACE_MS);
-        context.abort(error);
-        given.reject(error);
-      }, timeoutMs);
-      const running = run(context);
-      running.catch(() => undefined);
-      try {
-        return await Promise.race([running, given.promise]);
-      } finally {
-        clearTimeout(timer);
-      }
+      return inTime(
+        run(context),
+        () => timedOut(timeoutMs),
+        (error) => context.abort(error),
+      );
     },
     async guard(transaction) {
       try {
@@ -68,6 +78,13 @@ class LazySignal {
     this.#reason = reason;
     this.#own?.abort(reason);
   }
+}
+
+function receiptHeld(timeoutMs: number): TxboxError {
+  return new TxboxError("handler_timeout", `Another delivery held the message's receipt for ${timeoutMs} ms`, {
+    retryable: true,
+    fix: "Look for a handler that hangs in a query",
+  });
 }
 
 function timedOut(timeoutMs: number): TxboxError {

@@ -46,7 +46,7 @@ export class MessageProcessor<Tx> {
       const overdue = overdueAfter(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
         began = false;
-        if (!(await store.ledger.receive(tx, receipt, "processed"))) return "duplicate";
+        if (!(await overdue.wait(store.ledger.receive(tx, receipt, "processed")))) return "duplicate";
         began = true;
         await overdue.race((given) => runHandling(context, async () => handler(tx, handled, given)), outer);
         return "processed";
@@ -58,15 +58,17 @@ export class MessageProcessor<Tx> {
 
   /** Receipt and message into the own log in one transaction. */
   async store(message: IncomingMessage): Promise<Attempt> {
-    const { store, consumer } = this.#options;
+    const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
     const run = async (): Promise<Handled> => {
+      const overdue = overdueAfter(handlerTimeoutMs);
       const prepared = toStored(consumer, receipt.messageId, receipt.type, message);
-      const stored = await store.ledger.transaction(async (tx) => {
-        if (!(await store.ledger.receive(tx, receipt, "received"))) return false;
+      const transaction = store.ledger.transaction(async (tx) => {
+        if (!(await overdue.wait(store.ledger.receive(tx, receipt, "received")))) return false;
         await store.writer.enqueue(tx as never, [prepared]);
         return true;
       });
+      const stored = await overdue.guard(transaction);
       if (!stored) return "duplicate";
       notifyEnqueued(store);
       return "stored";

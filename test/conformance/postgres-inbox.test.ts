@@ -490,6 +490,41 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       expect(performance.now() - started).toBeLessThan(4500);
     });
 
+    it("does not let the query of a handler that was given up live on", async () => {
+      const message = incoming();
+      const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "zombie", handlerTimeoutMs: 200 });
+      const hanging = inbox.handle(message, (tx) => run(tx, "select pg_sleep(20), 'zombie'"));
+      await expect(hanging).rejects.toMatchObject({ code: "handler_timeout" });
+      const [row] = await store.database.query(
+        `select status, attempts from ${store.names.receipt} where message_id = '${message.id}'`,
+      );
+      expect(row).toEqual(["failed", "1"]);
+      expect(await inbox.handle(message, async () => undefined)).toBe("processed");
+    });
+
+    it("waits for a receipt no longer than for a handler, then works on", async () => {
+      const message = incoming();
+      const slow = createInbox<AnyEvents, PostgresTx>({ store, consumer: "held" });
+      const entered = Promise.withResolvers<void>();
+      const release = Promise.withResolvers<void>();
+      const first = slow.handle(message, async () => {
+        entered.resolve();
+        await release.promise;
+      });
+      await entered.promise;
+      const bus = createSubscription();
+      await createInbox<AnyEvents, PostgresTx>({ store, consumer: "held", handlerTimeoutMs: 100 })
+        .on("t", async () => undefined)
+        .start(bus);
+      expect(await bus.deliver(message)).toMatchObject({ status: "failed", error: { code: "handler_timeout" } });
+      const waiting =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+      expect(await store.database.query(waiting)).toEqual([["0"]]);
+      release.resolve();
+      expect(await first).toBe("processed");
+      expect(await bus.deliver(message)).toMatchObject({ handled: "duplicate" });
+    });
+
     it("calls it unavailable when an operator ends the connection or the database is away", async () => {
       const bus = createSubscription();
       const inbox = createInbox<AnyEvents, PostgresTx>({ store, consumer: "cut" }).on("t", (tx) =>

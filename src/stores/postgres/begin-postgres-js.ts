@@ -1,6 +1,6 @@
 import type { PostgresJs, PostgresJsTx } from "./postgres-client.ts";
 import { isConnectionLoss } from "./postgres-errors.ts";
-import { guardTransaction } from "./transaction-guard.ts";
+import { guardTransaction, isGivenUp } from "./transaction-guard.ts";
 
 /** How long a connection that the server gave up may take to be seen as closed. */
 const CLOSING_MS = 1000;
@@ -25,6 +25,8 @@ export function beginPostgresJs<T>(
       (error: unknown) => ({ error }),
     );
     guard.close();
+    // ROLLBACK would wait for the query of a handler that was given up.
+    if ("error" in outcome && isGivenUp(outcome.error)) await guard.cancel();
     if ("error" in outcome && isConnectionLoss(outcome.error)) {
       gaveUp.reject(outcome.error);
       await waitUntilLost(connection);

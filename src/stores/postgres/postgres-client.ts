@@ -3,7 +3,7 @@ import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
 import { notYours } from "./transaction-control.ts";
-import { guardTransaction } from "./transaction-guard.ts";
+import { guardTransaction, isGivenUp } from "./transaction-guard.ts";
 
 /** A row as an array of text, as the server sent it. */
 export type Row = (string | null)[];
@@ -31,6 +31,7 @@ export interface PgClient {
 }
 
 interface PgPoolClient extends PgClient {
+  readonly processID?: number | null;
   query(textOrConfig: string | object): Promise<unknown>;
   release(error?: Error | boolean): void;
   on(event: "error", listener: (error?: Error) => void): unknown;
@@ -191,6 +192,7 @@ function pgDatabase(pool: PgPool): Database {
       const sql = pgRunner(client);
       const guard = guardTransaction(client);
       let broken = false;
+      let givenUp = false;
       let lost: Error | undefined;
       // A connection that dies while nobody listens ends the process.
       const onError = (error?: Error): void => {
@@ -207,17 +209,35 @@ function pgDatabase(pool: PgPool): Database {
       } catch (error) {
         guard.close();
         // A handler that timed out may still hold the client: never give it back to the pool.
-        broken ||= isTimeout(error);
+        givenUp = isGivenUp(error);
+        broken ||= givenUp;
         if (!broken) await client.query("rollback").catch(() => (broken = true));
         // "Not queryable" says nothing; why the server ended the session came by itself.
         throw lost !== undefined && errorCode(error) === undefined ? lost : error;
       } finally {
         client.release(broken);
         if (!broken) client.removeListener("error", onError);
+        if (givenUp) await terminate(pool, client.processID, guard.lastText());
       }
     },
   };
 }
+
+/**
+ * A server notices that its client has gone when the query ends, and until then keeps the receipt locked. Behind a
+ * connection pooler the id is nobody's or, at worst, a stranger's: hence the query must be the same.
+ */
+async function terminate(pool: PgPool, processId: number | null | undefined, query = ""): Promise<void> {
+  if (processId == null || query === "") return;
+  const text = `select pg_terminate_backend(pid) from pg_stat_activity
+    where pid = $1::text::int and datname = current_database() and state = 'active' and starts_with(query, $2::text)`;
+  const values = [String(processId), query.slice(0, COMPARED)];
+  // The handler's failure is what counts.
+  await pool.query({ text, values }).catch(() => undefined);
+}
+
+/** Well within what pg_stat_activity shows of a query. */
+const COMPARED = 200;
 
 /** An aborted transaction answers COMMIT with ROLLBACK, and no error. */
 async function commit(client: PgPoolClient): Promise<void> {
@@ -279,10 +299,6 @@ export function notATransaction(got: string, fix: string): TxboxError {
 
 function isObject(value: unknown): value is object {
   return (typeof value === "object" && value !== null) || typeof value === "function";
-}
-
-function isTimeout(error: unknown): boolean {
-  return error instanceof TxboxError && error.code === "handler_timeout";
 }
 
 /** A text array literal, for `$1::text::text[]`. */

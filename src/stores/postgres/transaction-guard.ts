@@ -6,6 +6,10 @@ export interface GuardedTransaction<Tx> {
   readonly tx: Tx;
   /** From now on every call through `tx` is refused. */
   close(): void;
+  /** The text that was sent last, by node-postgres. */
+  lastText(): string | undefined;
+  /** Asks the server to stop what `tx` is waiting for, by postgres.js; settles when it has been asked. */
+  cancel(): Promise<unknown>;
 }
 
 /**
@@ -15,6 +19,8 @@ export interface GuardedTransaction<Tx> {
  */
 export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTransaction<Tx> {
   let over = false;
+  let lastText: string | undefined;
+  const sent = new Set<PostgresJsQuery>();
   const check = (): void => {
     if (over) throw transactionIsOver();
   };
@@ -25,7 +31,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
       apply(callable, self, args) {
         check();
         refuseTransactionControl(textOf(args[0]));
-        return lazily(Reflect.apply(callable as (...args: unknown[]) => unknown, self, args), check);
+        return lazily(Reflect.apply(callable as (...args: unknown[]) => unknown, self, args), check, sent);
       },
       get(object, name) {
         const value: unknown = Reflect.get(object, name);
@@ -39,7 +45,9 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
             return (...args: unknown[]) => {
               try {
                 check();
-                refuseTransactionControl(textOf(args[0]));
+                const text = textOf(args[0]);
+                refuseTransactionControl(text);
+                lastText = text;
               } catch (error) {
                 return Promise.reject(error);
               }
@@ -50,7 +58,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
             return (...args: unknown[]) => {
               check();
               if (name === "unsafe") refuseTransactionControl(textOf(args[0]));
-              return lazily(call(args), check);
+              return lazily(call(args), check, sent);
             };
           // PGlite's rollback, node-postgres's release and end, postgres.js's prepare.
           case "rollback":
@@ -75,7 +83,17 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
     return (inner: object) => (argument as (tx: object) => unknown)(wrap(inner));
   }
 
-  return { tx: wrap(transaction), close: () => void (over = true) };
+  return {
+    tx: wrap(transaction),
+    close: () => void (over = true),
+    lastText: () => lastText,
+    cancel: () => Promise.allSettled([...sent].map(async (query) => query.canceller?.(query))),
+  };
+}
+
+/** The handler was given up and may still be in a query. */
+export function isGivenUp(error: unknown): boolean {
+  return error instanceof TxboxError && error.code === "handler_timeout";
 }
 
 /** The SQL in a text, a template or a query object. */
@@ -87,7 +105,7 @@ function textOf(query: unknown): string {
 }
 
 /** A query of postgres.js is sent when it is awaited, which may be long after it was made. */
-function lazily(result: unknown, check: () => void): unknown {
+function lazily(result: unknown, check: () => void, sent: Set<PostgresJsQuery>): unknown {
   if (!isQuery(result)) return result;
   const send = result.handler.bind(result);
   result.handler = (query) => {
@@ -96,12 +114,17 @@ function lazily(result: unknown, check: () => void): unknown {
     } catch (error) {
       return query.reject(error);
     }
+    sent.add(query);
+    const settled = (): void => void sent.delete(query);
+    query.then(settled, settled);
     return send(query);
   };
   return result;
 }
 
-interface PostgresJsQuery {
+interface PostgresJsQuery extends Promise<unknown> {
+  /** Like `cancel()`, which drops the promise. */
+  canceller?: ((query: PostgresJsQuery) => Promise<unknown>) | null;
   handler(query: PostgresJsQuery): unknown;
   reject(error: unknown): unknown;
 }
