@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { decodePayload } from "../core/codec.ts";
 import type { PreparedMessage } from "../core/contracts.ts";
 import { laneOf } from "../core/lane.ts";
@@ -13,6 +14,8 @@ interface Origin {
   stream?: string | undefined;
   position?: string | undefined;
   createdAt?: string | undefined;
+  /** A key that the log could not hold as it was. */
+  key?: string | undefined;
 }
 
 const ORIGIN = "txboxOrigin";
@@ -20,13 +23,14 @@ const ORIGIN = "txboxOrigin";
 /** A received message as one to be written into the receiver's own log: the same, but for stream and position. */
 export function toStored(consumer: string, id: string, type: string, message: IncomingMessage): PreparedMessage {
   const { correlationId, ...rest } = message.headers;
+  const key = storableKey(message.key);
   const origin: Origin = {
     stream: message.stream,
     position: message.position?.toString(),
     createdAt: message.createdAt?.toISOString(),
+    key: key === message.key ? undefined : readableKey(message.key),
   };
   const headers = JSON.stringify({ ...rest, [ORIGIN]: origin });
-  const key = textOrNull(message.key);
   const body = readable(message);
   return {
     id,
@@ -49,14 +53,25 @@ export function toStored(consumer: string, id: string, type: string, message: In
 /** The other way: what the handler sees is the message as it was sent. */
 export function fromStored(message: IncomingMessage): IncomingMessage {
   const { [ORIGIN]: origin, ...headers } = message.headers;
-  const { stream, position, createdAt } = (origin ?? {}) as Origin;
+  const { stream, position, createdAt, key = message.key } = (origin ?? {}) as Origin;
   return {
     ...plain(message),
+    key,
     stream,
     position: position === undefined ? undefined : BigInt(position),
     createdAt: createdAt === undefined ? message.createdAt : new Date(createdAt),
     headers,
   };
+}
+
+/** A key that no index holds is replaced by its hash: messages of one key keep their order. */
+function storableKey(key: unknown): string | null {
+  if (typeof key !== "string" || key === "") return null;
+  return textOrNull(key) ?? `sha256:${createHash("sha256").update(key, "utf16le").digest("hex")}`;
+}
+
+function readableKey(key: unknown): string | undefined {
+  return textOrNull(key, Number.POSITIVE_INFINITY) ?? undefined;
 }
 
 /** Brokers deliver JSON as bytes; as text people can read it in the table. What is not valid fails here, not later. */
