@@ -188,18 +188,16 @@ function pgDatabase(pool: PgPool): Database {
     ...pgRunner(pool),
     single: false,
     async transaction(run) {
-      const client = await pool.connect();
-      const sql = pgRunner(client);
-      const guard = guardTransaction(client);
       let broken = false;
       let givenUp = false;
       let lost: Error | undefined;
-      // A connection that dies while nobody listens ends the process.
       const onError = (error?: Error): void => {
         broken = true;
         lost ??= error;
       };
-      client.on("error", onError);
+      const client = await checkOut(pool, onError);
+      const sql = pgRunner(client);
+      const guard = guardTransaction(client);
       try {
         await client.query("begin");
         const result = await run(guard.tx, sql);
@@ -221,6 +219,23 @@ function pgDatabase(pool: PgPool): Database {
       }
     },
   };
+}
+
+/**
+ * A connection that dies while nobody listens ends the process, and the pool stops listening when it hands one out: with
+ * a callback we listen in the same moment, with its promise a moment later.
+ */
+function checkOut(pool: PgPool, onError: (error?: Error) => void): Promise<PgPoolClient> {
+  return new Promise((resolve, reject) => {
+    const taken = (error: unknown, client?: PgPoolClient): void => {
+      if (client === undefined) return reject(error);
+      client.on("error", onError);
+      resolve(client);
+    };
+    const returned = (pool as { connect(callback: typeof taken): unknown }).connect(taken);
+    // A pool of another make may know only promises.
+    if (returned instanceof Promise) returned.then((client: PgPoolClient) => taken(undefined, client), reject);
+  });
 }
 
 /**
