@@ -14,8 +14,22 @@ export async function createDatabase(url: string, name = `t_${randomBytes(6).toS
   await execute(url, `create database ${quoted}`);
   const target = new URL(url);
   target.pathname = `/${encodeURIComponent(name)}`;
-  const drop = (): Promise<void> => execute(url, `drop database if exists ${quoted} with (force)`);
+  const drop = async (): Promise<void> => {
+    await execute(url, leave(name));
+    await execute(url, `drop database if exists ${quoted} with (force)`);
+  };
   return { url: target.href, name, drop, [Symbol.asyncDispose]: drop };
+}
+
+/** `pool.end()` resolves before its sessions have ended; one that is killed meanwhile has nobody to hear its error. */
+function leave(name: string): string {
+  return `do $$ begin
+    for i in 1..25 loop
+      exit when not exists (select from pg_stat_activity where datname = '${name.replaceAll("'", "''")}');
+      perform pg_sleep(0.02);
+      perform pg_stat_clear_snapshot();
+    end loop;
+  end $$`;
 }
 
 async function execute(url: string, sql: string): Promise<void> {
