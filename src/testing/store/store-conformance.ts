@@ -2,6 +2,7 @@ import { claimCases } from "./claim-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
+import { historyCases } from "./history-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
 import { ledgerCases } from "./ledger-cases.ts";
 import { parkingCases } from "./parking-cases.ts";
@@ -32,4 +33,5 @@ export const storeConformance: readonly StoreCase[] = [
   ...ledgerCases,
   ...upkeepCases,
   ...restoreCases,
+  ...historyCases,
 ];
