@@ -37,6 +37,7 @@ const BAD: [what: string, message: unknown, field: string | undefined, code?: st
   ["a long stream", { ...good, stream: "s".repeat(201) }, "stream"],
   ["a stream that is long in bytes", { ...good, stream: "ü".repeat(101) }, "stream"],
   ["a number as stream", { ...good, stream: 1 }, "stream"],
+  ["a stream of a stored inbox", { ...good, stream: "inbox.orders" }, "stream"],
   ["no type", { stream: "s", payload: 1 }, "type"],
   ["an empty type", { ...good, type: "" }, "type"],
   ["a long type", { ...good, type: "t".repeat(201) }, "type"],

@@ -1,0 +1,137 @@
+import { describe, expect, it } from "vitest";
+import type { Claim, Publisher, PublishResult, QueueSession, Store } from "../../../src/core/contracts.ts";
+import type { Message } from "../../../src/core/message.ts";
+import { publishClaim } from "../../../src/relay/publish-claim.ts";
+import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import { type RelayOptions, relaySettings } from "../../../src/relay/relay-options.ts";
+import { type FakeClock, fakeClock } from "../../../src/testing/fake-clock.ts";
+import { claimOf, message } from "./sample-claim.ts";
+
+const PUBLISHED: PublishResult = { status: "published" };
+const FAILED: PublishResult = { status: "failed", error: new Error("it failed") };
+const OUT: PublishResult = { status: "unavailable", error: new Error("circuit open") };
+/** A loop without a pause would never let the test's own timers run. */
+const TOO_MANY_CALLS = 100;
+
+/** Only what publishing a claim asks of its session. */
+function sessionOf(admitted: readonly boolean[] | "all" = "all"): QueueSession {
+  const session: Partial<QueueSession> = {
+    validUntil: 1_000_000,
+    admit: () => admitted,
+    putDown: async () => undefined,
+    pickUp: async () => undefined,
+  };
+  return session as QueueSession;
+}
+
+interface Bench {
+  readonly clock: FakeClock;
+  readonly events: RelayEvent[];
+  readonly calls: readonly string[][];
+  readonly publish: (claim: Claim, session?: QueueSession) => ReturnType<typeof publishClaim>;
+}
+
+function bench(
+  results: (call: number, messages: readonly Message[]) => readonly PublishResult[],
+  options: Partial<RelayOptions> = {},
+): Bench {
+  const clock = fakeClock();
+  const events: RelayEvent[] = [];
+  const calls: string[][] = [];
+  const publisher: Publisher = {
+    keepsKeyOrder: true,
+    publish: async (messages) => {
+      calls.push(messages.map(({ id }) => id));
+      if (calls.length > TOO_MANY_CALLS) return messages.map(() => PUBLISHED);
+      return results(calls.length, messages);
+    },
+  };
+  const store = { queue: { join: () => Promise.reject(new Error("nobody joins")) } } as unknown as Store;
+  const settings = relaySettings({
+    store,
+    name: "orders",
+    publisher,
+    clock,
+    onEvent: (event) => void events.push(event),
+    ...options,
+  });
+  const stop = { stopping: new AbortController().signal, giveUp: new AbortController().signal };
+  return {
+    clock,
+    events,
+    calls,
+    publish: (claim, session = sessionOf()) => publishClaim(claim, session, settings, stop),
+  };
+}
+
+const typesOf = (events: readonly RelayEvent[]) => events.map(({ type }) => type);
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+describe("a failed message of an unordered stream, then an outage", () => {
+  /** The first fails and holds the second back; then the target is out until the fifth call. */
+  const failThenOut = (call: number, messages: readonly Message[]): PublishResult[] => {
+    if (call === 1) return [FAILED, { status: "unavailable" }];
+    return messages.map(() => (call < 5 ? OUT : PUBLISHED));
+  };
+
+  it("is waited out, with a pause between attempts", async () => {
+    const { clock, events, calls, publish } = bench(failThenOut, { unordered: ["orders"] });
+    const publishing = publish(claimOf([message(1), message(2)]));
+    await turn();
+    // What was held back goes again at once: only then is it known that the target is out.
+    expect(calls).toEqual([["m-1", "m-2"], ["m-2"]]);
+    expect(typesOf(events)).toEqual(["retry", "outage"]);
+    expect(clock.sleeping).toBe(1);
+    for (let i = 0; i < 3; i++) await clock.advance(10_000);
+    const outcomes = await publishing;
+    expect(outcomes.map(({ status }) => status)).toEqual(["retry", "published"]);
+    expect(calls).toHaveLength(5);
+    expect(typesOf(events)).toEqual(["retry", "outage", "outage", "outage", "recovered"]);
+  });
+
+  it("holds nothing up when only that message failed", async () => {
+    const { events, calls, publish } = bench(
+      (call) => (call === 1 ? [FAILED, { status: "unavailable" }] : [PUBLISHED]),
+      { unordered: ["orders"] },
+    );
+    const outcomes = await publish(claimOf([message(1), message(2)]));
+    expect(outcomes.map(({ status }) => status)).toEqual(["retry", "published"]);
+    expect(calls).toHaveLength(2);
+    expect(typesOf(events)).toEqual(["retry"]);
+  });
+
+  it("in an ordered stream what was held back waits, and there is no outage", async () => {
+    const { events, calls, publish } = bench(failThenOut);
+    const outcomes = await publish(claimOf([message(1), message(2)]));
+    expect(outcomes.map(({ status }) => status)).toEqual(["retry", "waiting"]);
+    expect(calls).toHaveLength(1);
+    expect(typesOf(events)).toEqual(["retry"]);
+  });
+});
+
+describe("a message with which processes have died too often", () => {
+  const none = () => [];
+  const killer = claimOf([message(1)], { alone: true, crashes: 3 });
+
+  it("is dead and blocks its key, where that is wanted", async () => {
+    const { calls, events, publish } = bench(none, { onDead: "block" });
+    expect(await publish(killer)).toMatchObject([{ status: "dead", block: true, attempts: 3 }]);
+    expect(calls).toEqual([]);
+    expect(typesOf(events)).toEqual(["dead"]);
+  });
+
+  it.each([
+    ["without a key", claimOf([message(1, null)], { alone: true, crashes: 3 }), []],
+    ["in a stream that needs no order", killer, ["orders"]],
+  ])("blocks nothing %s", async (_, claim, unordered) => {
+    const { publish } = bench(none, { onDead: "block", unordered });
+    expect(await publish(claim)).toMatchObject([{ status: "dead", block: false }]);
+  });
+
+  it("waits when its key waits: nobody has tried it", async () => {
+    const { calls, events, publish } = bench(none, { onDead: "block" });
+    expect(await publish(killer, sessionOf([false]))).toEqual([{ status: "waiting" }]);
+    expect(calls).toEqual([]);
+    expect(events).toEqual([]);
+  });
+});
