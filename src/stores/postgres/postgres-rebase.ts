@@ -32,13 +32,23 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
       `select greatest(coalesce(max(position), 0), coalesce((select max(floor) from ${names.cursor}), 0)) from ${names.message}`,
     );
     const floor = BigInt(highest![0]!);
-    // Logical replication and some restores do not bring the sequence along.
+    // Logical replication and some restores do not bring sequences along.
     await sql.query(
       `select setval(pg_get_serial_sequence($1::text, 'position'), greatest($2::text::bigint,
          (select last_value from pg_sequences where (quote_ident(schemaname) || '.' || quote_ident(sequencename))::regclass
            = pg_get_serial_sequence($1::text, 'position')::regclass), 1))`,
       [names.message, String(floor)],
     );
+    for (const [table, column] of [
+      [names.cursor, "id"],
+      [names.scheduled, "n"],
+    ] as const) {
+      await sql.query(
+        `select setval(s.seq, greatest((select max(${column}) from ${table}), pg_sequence_last_value(s.seq), 1))
+         from (select pg_get_serial_sequence($1::text, '${column}')::regclass as seq) s`,
+        [table],
+      );
+    }
     const again = await sql.query(
       `with writer as materialized (select m.xmin::text as xmin, count(distinct m.xid::text) = 1 as of_one from ${names.message} m group by 1)
        insert into ${names.message} (${COLUMNS})
