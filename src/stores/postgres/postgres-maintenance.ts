@@ -239,9 +239,9 @@ async function deleteLeftovers({ sql, names, retentionMs }: MaintenanceOptions):
     [names.member, "t.lease_until < clock_timestamp() - interval '1 hour'"],
   ];
   for (const [table, where] of rules) {
-    // Asked twice: a row that has changed since the statement began is looked at again before it goes.
-    const text = `delete from ${table} t where t.ctid = any (array(select t.ctid from ${table} t where ${where} limit ${CHUNK}))
-      and ${where} returning 1`;
+    // Only the version that was looked at: a row that was written again meanwhile may be needed again.
+    const text = `delete from ${table} t using (select t.ctid as id, t.xmin as version from ${table} t where ${where} limit ${CHUNK}) x
+      where t.ctid = x.id and t.xmin = x.version returning 1`;
     while ((await sql.query(text)).length === CHUNK);
   }
 }

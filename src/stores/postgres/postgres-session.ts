@@ -19,6 +19,7 @@ const RENUMBER_AFTER = 10_000;
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 256;
 const UNREADABLE_RETRY_MS = 1000;
+const LOCKED_RETRY_MS = 1000;
 
 interface LogClaim extends Claim {
   readonly messages: readonly LogMessage[];
@@ -398,7 +399,9 @@ export class PostgresSession implements QueueSession {
       const rows = await this.#sql.query(promoteSql(this.#names), [this.#names.lockScope]);
       const next = rows[0]![0];
       // 0: it was a full batch, and more may be due.
-      if (next !== "0") return next == null ? null : Number(next);
+      if (next == null) return null;
+      // Due and still there: somebody is about to cancel it.
+      if (next !== "0") return Number(next) < 0 ? LOCKED_RETRY_MS : Number(next);
     }
   }
 
