@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Claim, JoinOptions, Outcome, QueueSession, Store } from "../../core/contracts.ts";
 import type { Message } from "../../core/message.ts";
-import { eventually } from "../eventually.ts";
 import type { AnyTx } from "./store-context.ts";
 
 export const PUBLISHED: Outcome = { status: "published" };
@@ -85,19 +85,18 @@ export class Consumer {
     return this.published.slice(before);
   }
 
-  /** Tends and drains until this many more messages were published. */
-  async take(count: number, timeoutMs?: number): Promise<Message[]> {
+  /** Tends and drains until this many more messages were published. Errors of the store are not waited out. */
+  async take(count: number, timeoutMs = 8000): Promise<Message[]> {
     const before = this.published.length;
-    await eventually(
-      async () => {
-        await this.session.tend();
-        await this.drain();
-        const got = this.published.length - before;
-        if (got < count) throw new Error(`${got} of ${count} messages were published`);
-      },
-      timeoutMs === undefined ? {} : { timeoutMs },
-    );
-    return this.published.slice(before);
+    const endsAt = performance.now() + timeoutMs;
+    for (;;) {
+      await this.session.tend();
+      await this.drain();
+      const got = this.published.slice(before);
+      if (got.length >= count) return got;
+      assert.ok(performance.now() < endsAt, `${got.length} of ${count} messages were published in ${timeoutMs} ms`);
+      await sleep(10);
+    }
   }
 }
 
@@ -114,11 +113,14 @@ export async function joined(
 }
 
 /** The next claim with anything in it; tends until there is one, as a process does that waits for its share. */
-export function claimSome(session: QueueSession): Promise<Claim> {
-  return eventually(async () => {
+export async function claimSome(session: QueueSession): Promise<Claim> {
+  const endsAt = performance.now() + 8000;
+  for (;;) {
     await session.tend();
     const claim = await session.claim();
-    assert.ok(claim !== undefined && claim.messages.length > 0, "there is something to claim");
-    return claim;
-  });
+    if (claim !== undefined && claim.messages.length > 0) return claim;
+    assert.ok(performance.now() < endsAt, "there is something to claim");
+    if (claim !== undefined) await session.settle(claim, []);
+    else await sleep(10);
+  }
 }

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { systemClock } from "../../core/clock.ts";
 import type { Claim, Clock } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
-import { eventually } from "../eventually.ts";
+import { eventuallyTrue } from "../eventually.ts";
 import { claimSome, dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
@@ -269,7 +269,7 @@ export const leaseCases: readonly StoreCase[] = [
         await owner.leave();
       }
       const last = await joined(context.store);
-      const rest = await eventually(async () => {
+      const rest = await eventuallyTrue(async () => {
         await last.session.tend();
         await last.drain();
         assert.equal((await context.store.admin.relays())[0]?.pending, 0);

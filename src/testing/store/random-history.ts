@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { systemClock } from "../../core/clock.ts";
 import type { Claim, Outcome, QueueSession, Store } from "../../core/contracts.ts";
 import type { Message, NewMessage } from "../../core/message.ts";
-import { eventually } from "../eventually.ts";
+import { eventuallyTrue } from "../eventually.ts";
 import { dead, join, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import type { OpenTransaction } from "./enqueuing.ts";
 import { begin, enqueue, enqueueIn, message, payloads, range } from "./enqueuing.ts";
@@ -216,7 +216,7 @@ export class RandomHistory {
   async #finish(): Promise<void> {
     while (this.#open.length > 0) await this.#commit();
     await Promise.all(this.#late);
-    await eventually(
+    await eventuallyTrue(
       async () => {
         if (this.#processes.length === 0) await this.#start();
         await this.#store.admin.requeue({});

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { eventually } from "../eventually.ts";
+import { eventuallyTrue } from "../eventually.ts";
 import { dead, join, joined, PUBLISHED, retry } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { RestoredCopy, StoreCase, StoreContext } from "./store-context.ts";
@@ -119,7 +119,7 @@ export const restoreCases: readonly StoreCase[] = [
       }
       assert.deepEqual(counts, [32, 32]);
       await enqueue(copy, ...range(1, 20).map((n) => message(n, { key: `k${n}` })));
-      await eventually(async () => {
+      await eventuallyTrue(async () => {
         await a.drain();
         await b.drain();
         assert.equal(a.published.length + b.published.length, 20);

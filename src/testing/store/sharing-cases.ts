@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { LANES } from "../../core/lane.ts";
-import { eventually } from "../eventually.ts";
+import { eventuallyTrue } from "../eventually.ts";
 import type { Consumer } from "./consumer.ts";
 import { joined, PUBLISHED, retry } from "./consumer.ts";
 import { enqueue, message, payloads, range } from "./enqueuing.ts";
@@ -26,7 +26,7 @@ async function lanesOf(context: StoreContext): Promise<Map<string | null, number
 
 /** Everybody tends and works until the lanes are shared out evenly among them. */
 async function untilShared(context: StoreContext, consumers: readonly Consumer[]): Promise<void> {
-  await eventually(
+  await eventuallyTrue(
     async () => {
       const counts: number[] = [];
       for (const consumer of consumers) {
@@ -67,7 +67,7 @@ function assertInOrder(journal: readonly [key: string, n: number][], upTo: numbe
 const round = (n: number) => keys.map((key) => message(n, { key }));
 
 async function untilAllDone(context: StoreContext, consumers: readonly Consumer[]): Promise<void> {
-  await eventually(async () => {
+  await eventuallyTrue(async () => {
     for (const consumer of consumers) {
       await consumer.session.tend();
       await consumer.drain();
@@ -99,7 +99,7 @@ export const sharingCases: readonly StoreCase[] = [
       await second.take(keys.length);
       await enqueue(context, ...round(2));
       await second.take(keys.length);
-      await eventually(async () => {
+      await eventuallyTrue(async () => {
         await second.session.tend();
         await second.drain();
         assert.equal((await context.store.admin.relays())[0]?.lanes.length, 1);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Store } from "../../core/contracts.ts";
-import { background, eventually } from "../eventually.ts";
+import { background, eventuallyTrue } from "../eventually.ts";
 import { dead, joined, PUBLISHED, retry } from "./consumer.ts";
 import { begin, enqueue, enqueueIn, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { AnyTx, Retention, StoreCase, StoreContext } from "./store-context.ts";
@@ -18,14 +18,14 @@ function fast(context: StoreContext, more: Partial<Retention> = {}): Store<AnyTx
 }
 
 async function rotate(store: Store<AnyTx>): Promise<void> {
-  await eventually(async () => {
+  await eventuallyTrue(async () => {
     assert.equal((await store.maintenance.run()).rotated, true);
   });
 }
 
 /** Runs maintenance until it has dropped something; it may rotate on the way. */
 async function drop(store: Store<AnyTx>): Promise<void> {
-  await eventually(async () => {
+  await eventuallyTrue(async () => {
     assert.notDeepEqual((await store.maintenance.run()).droppedSegments, []);
   });
 }
@@ -116,7 +116,7 @@ export const upkeepCases: readonly StoreCase[] = [
       await done.drain();
       await sleep(3);
       await rotate(store);
-      await eventually(async () => {
+      await eventuallyTrue(async () => {
         const report = await store.maintenance.run();
         assert.deepEqual([report.droppedSegments, report.heldBackBy], [[], ["behind"]]);
       });
