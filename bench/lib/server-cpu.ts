@@ -1,23 +1,51 @@
 import { readFileSync } from "node:fs";
 import { withClient } from "./with-client.ts";
 
-/** CPU time (ms) that the server's processes for this database have used so far; undefined where /proc is not there. */
-export async function backendCpuMs(serverUrl: string, databaseUrl: string): Promise<number | undefined> {
+export interface CpuMeter {
+  /** CPU time (ms) since the start; undefined where /proc is not there. */
+  stop(): Promise<number | undefined>;
+}
+
+/** Measures what the server's processes for a database use. Looks now and then, because connections come and go. */
+export async function meterBackends(serverUrl: string, databaseUrl: string): Promise<CpuMeter> {
   const database = decodeURIComponent(new URL(databaseUrl).pathname.slice(1));
-  const pids = await withClient(serverUrl, async (client) => {
+  const first = new Map<number, number>();
+  const last = new Map<number, number>();
+  const look = async (isStart: boolean): Promise<void> => {
+    for (const pid of await backends(serverUrl, database)) {
+      const ms = processCpuMs(pid);
+      if (ms === undefined) continue;
+      // Whoever comes later began with nothing.
+      if (!first.has(pid)) first.set(pid, isStart ? ms : 0);
+      last.set(pid, ms);
+    }
+  };
+  await look(true);
+  const timer = setInterval(() => void look(false).catch(() => undefined), 500);
+  return {
+    async stop() {
+      clearInterval(timer);
+      await look(false);
+      if (last.size === 0) return undefined;
+      return Array.from(last, ([pid, ms]) => ms - (first.get(pid) ?? 0)).reduce((sum, ms) => sum + ms, 0);
+    },
+  };
+}
+
+async function backends(serverUrl: string, database: string): Promise<number[]> {
+  return withClient(serverUrl, async (client) => {
     const { rows } = await client.query<{ pid: number }>("select pid from pg_stat_activity where datname = $1", [
       database,
     ]);
     return rows.map(({ pid }) => pid);
   });
+}
+
+function processCpuMs(pid: number): number | undefined {
   try {
-    return pids.map(processCpuMs).reduce((sum, ms) => sum + ms, 0);
+    const [nanoseconds] = readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ");
+    return Number(nanoseconds) / 1e6;
   } catch {
     return undefined;
   }
-}
-
-function processCpuMs(pid: number): number {
-  const [nanoseconds] = readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ");
-  return Number(nanoseconds) / 1e6;
 }

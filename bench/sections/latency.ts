@@ -5,7 +5,7 @@ import type { Context } from "../lib/context.ts";
 import type { Times } from "../lib/contestant.ts";
 import type { Player } from "../lib/player.ts";
 import { mustEqual } from "../lib/rounds.ts";
-import { backendCpuMs } from "../lib/server-cpu.ts";
+import { meterBackends } from "../lib/server-cpu.ts";
 import { quantile } from "../lib/stats.ts";
 
 export const summary = "commit to handler at 1,000 messages a second, and what an idle relay costs";
@@ -76,19 +76,17 @@ async function idle(context: Context, relay: Player): Promise<void> {
   const ms = context.quick ? 2000 : 10_000;
   context.say(`latency: idle relay for ${ms / 1000} s`);
   await sleep(500);
-  const read = async () => ({
-    at: performance.now(),
-    client: (await relay.usage()).cpuMs,
-    server: await backendCpuMs(context.server.url, relay.url),
-  });
-  const before = await read();
+  const startedAt = performance.now();
+  const before = (await relay.usage()).cpuMs;
+  const meter = await meterBackends(context.server.url, relay.url);
   await sleep(ms);
-  const after = await read();
-  const percent = (cpuMs: number): number => (cpuMs * 100) / (after.at - before.at);
-  const client = percent(after.client - before.client);
+  const serverMs = await meter.stop();
+  const clientMs = (await relay.usage()).cpuMs - before;
+  const percent = (cpuMs: number): number => (cpuMs * 100) / (performance.now() - startedAt);
+  const client = percent(clientMs);
   context.report.figure("idle_relay_client", client, "% of a core");
-  if (before.server === undefined || after.server === undefined) return;
-  const server = percent(after.server - before.server);
+  if (serverMs === undefined) return;
+  const server = percent(serverMs);
   context.report.figure("idle_relay_server", server, "% of a core");
   context.report.figure("idle_relay", client + server, "% of a core", "goal ≤ 2");
 }

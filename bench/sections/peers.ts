@@ -34,8 +34,8 @@ function peer(name: ContestantName, key: string, messages: { quick: number; full
 }
 
 export const PEERS = [
-  peer("graphile-worker", "graphile", { quick: 15_000, full: 50_000 }),
-  peer("pg-boss", "pg_boss", { quick: 10_000, full: 50_000 }),
+  peer("graphile-worker", "graphile", { quick: 30_000, full: 100_000 }),
+  peer("pg-boss", "pg_boss", { quick: 20_000, full: 50_000 }),
   // It hands a message out again when its short lock runs out, so a repeat is no error here.
   peer("pg-transactional-outbox", "pg_transactional_outbox", { quick: 800, full: 2000 }, false),
 ];
