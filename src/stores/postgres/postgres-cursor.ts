@@ -22,6 +22,8 @@ export interface Cursor {
   fetched: string;
   /** Everything in this window was handed out. */
   exhausted: boolean;
+  /** Messages that went well since this owner took it over. */
+  tried: number;
   /** Settles since the row was made; see `renumber`. */
   writes: number;
 }
@@ -46,6 +48,7 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     lanes,
     fetched: row[7]!,
     exhausted: false,
+    tried: 0,
     writes: 0,
   };
 }

@@ -12,7 +12,7 @@ import type { Cursor } from "./postgres-cursor.ts";
 import { cursorOf, openSql } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
-import { leaseLost, NARROW_FROM, Settler } from "./settler.ts";
+import { carefulLimit, leaseLost, Settler } from "./settler.ts";
 
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
@@ -72,7 +72,6 @@ export class PostgresSession implements QueueSession {
       lease: this.#lease,
       clock,
       keys: this.#keys,
-      batchMessages: options.batch.messages,
       validUntil: () => this.#validUntil,
       onFailure: () => this.#invalidate(),
     });
@@ -222,7 +221,7 @@ export class PostgresSession implements QueueSession {
     if (rows.length > 0) this.#extend(sentAt);
     for (const row of rows) {
       const cursor = cursors.find((candidate) => candidate.id === row[0])!;
-      Object.assign(cursor, cursorOf(row, cursor.lanes), { writes: cursor.writes + 1 });
+      Object.assign(cursor, cursorOf(row, cursor.lanes), { tried: cursor.tried, writes: cursor.writes + 1 });
     }
     // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
     if (cursors.length > 1 && rows.length < cursors.length) this.#invalidate();
@@ -230,14 +229,14 @@ export class PostgresSession implements QueueSession {
   }
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
-    const narrow = cursor.crashes >= NARROW_FROM;
-    if (narrow && this.#claims.length > 0) return undefined;
+    const careful = carefulLimit(cursor);
+    if (careful !== undefined && this.#claims.length > 0) return undefined;
     const generation = this.#generation;
-    const limit = narrow ? 1 : this.#options.batch.messages;
+    const limit = Math.min(careful ?? this.#options.batch.messages, this.#options.batch.messages);
     const { messages, last } = await this.#reader.page(cursor, limit);
     if (generation !== this.#generation) return undefined;
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
-    const alone = narrow && messages.length === 1;
+    const alone = careful === 1 && messages.length === 1;
     if (alone && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
     if (generation !== this.#generation) return undefined;
     cursor.fetched = upto;
@@ -262,11 +261,13 @@ export class PostgresSession implements QueueSession {
     if (due.length === 0) return undefined;
     // One claim belongs to one cursor, so that one settle can fence it.
     const cursor = this.#cursorOf(due[0]!.lane)!;
-    const narrow = cursor.crashes >= NARROW_FROM;
-    if (narrow && this.#claims.length > 0) return undefined;
-    const keys = due.filter((key) => this.#cursorOf(key.lane) === cursor).slice(0, narrow ? 1 : KEYS_PER_CLAIM);
+    const careful = carefulLimit(cursor);
+    if (careful !== undefined && this.#claims.length > 0) return undefined;
+    const keys = due
+      .filter((key) => this.#cursorOf(key.lane) === cursor)
+      .slice(0, careful === undefined ? KEYS_PER_CLAIM : 1);
     const generation = this.#generation;
-    const limit = narrow ? 1 : this.#options.batch.messages;
+    const limit = Math.min(careful ?? this.#options.batch.messages, this.#options.batch.messages);
     const { messages, entries, full } = await this.#reader.parked(this.#options.relay, keys, limit);
     if (generation !== this.#generation) return undefined;
     const found = new Set(entries);
@@ -282,7 +283,7 @@ export class PostgresSession implements QueueSession {
       key.draining = true;
       key.dirty ||= !found.has(key);
     }
-    const alone = narrow && messages.length === 1;
+    const alone = careful === 1 && messages.length === 1;
     if (alone && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
     if (generation !== this.#generation) return undefined;
     const attempts = messages.map((message, i) =>
@@ -351,7 +352,6 @@ export class PostgresSession implements QueueSession {
     const now = this.#clock.monotonic();
     for (const row of rows) this.#keys.load(parkedKeyOf(row, now));
     this.#cursors = cursors;
-    this.#settler.reset();
     // Only a renewal that is known to have landed gives time to publish in.
     const renewed = await this.#ownership.renew(cursors);
     if (renewed.size !== cursors.length) throw leaseLost(this.#options.relay);

@@ -9,8 +9,21 @@ import type { Names } from "./postgres-names.ts";
 import { SettleBatch } from "./settle-batch.ts";
 import { settleStatement } from "./settle-sql.ts";
 
-/** From this many deaths on, the messages in hand are tried one by one. */
-export const NARROW_FROM = 2;
+/** From this many deaths on, the owner is careful. */
+const CAREFUL_FROM = 2;
+
+/**
+ * How many messages a careful owner takes at a time, after this many went well: single ones, so that the one that kills
+ * is known, then ever more, so that many deaths of other causes do not make it slow. Undefined: as many as ever.
+ */
+export function carefulLimit({ crashes, tried }: Cursor): number | undefined {
+  if (crashes < CAREFUL_FROM) return undefined;
+  if (tried < 16) return 1;
+  return tried < 80 ? 64 : 256;
+}
+
+/** After this many it is as healthy as any other. */
+const TRUSTED_AFTER = 336;
 
 /** Settles that could not be written are tried again at this pace while the lease lasts. */
 const RETRY_MS = 100;
@@ -32,7 +45,6 @@ export interface SettlerOptions {
   lease: string;
   clock: Clock;
   keys: BlockedKeys;
-  batchMessages: number;
   validUntil: () => number;
   /** What is in memory no longer holds. */
   onFailure: () => void;
@@ -43,8 +55,6 @@ export class Settler {
   readonly #options: SettlerOptions;
   readonly #pending = new Map<Cursor, SettleBatch>();
   #flushing: Promise<void> | undefined;
-  /** Messages to try one by one before a cursor that was found dead counts as healthy. */
-  #narrowLeft = 0;
 
   constructor(options: SettlerOptions) {
     this.#options = options;
@@ -93,10 +103,6 @@ export class Settler {
     for (const batch of batches) for (const waiter of batch.waiters) waiter.reject(reason);
   }
 
-  reset(): void {
-    this.#narrowLeft = this.#options.batchMessages;
-  }
-
   async #flush(): Promise<void> {
     // Outcomes reported in this turn share the write.
     await Promise.resolve();
@@ -123,9 +129,9 @@ export class Settler {
     const block = dirty.filter(stays);
     const free = dirty.filter((key) => !stays(key));
     const unblock = free.filter((key) => key.stored);
-    const narrow = cursor.crashes >= NARROW_FROM;
-    if (narrow) this.#narrowLeft -= batch.published + batch.dead.length;
-    const clearCrashes = cursor.crashes > 0 && (!narrow || this.#narrowLeft <= 0 || batch.finish);
+    const careful = carefulLimit(cursor) !== undefined;
+    cursor.tried += batch.published + batch.dead.length + batch.park.length;
+    const clearCrashes = cursor.crashes > 0 && (!careful || cursor.tried >= TRUSTED_AFTER || batch.finish);
     const statement = settleStatement(names, { relay, cursor, batch, lease, clearCrashes, block, unblock, now });
     for (const key of dirty) {
       key.dirty = false;
