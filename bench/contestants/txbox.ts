@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
-import { createInbox, createOutbox } from "../../src/index.ts";
-import { createRelay } from "../../src/relay/relay.ts";
+import { createInbox, createOutbox, createRelay } from "../../src/index.ts";
 import { uuidv7 } from "../../src/core/uuid.ts";
 import type { Message, Publisher, PublishResult } from "../../src/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
