@@ -98,6 +98,14 @@ select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (
   and not exists (select 1 from ${names.cursor} c where ${mine[0]})`;
 }
 
+/** Whether a window would hold anything. Parameters: xmax of prev, transactions that ran in it. */
+export function probeSql(names: Names): string {
+  return `
+select (select xid from ${names.message} where xid >= $1::text::xid8 order by xid limit 1) is not null
+  or exists (select 1 from unnest($2::text::xid8[]) x where
+       (select position from ${names.message} m where m.xid = x order by position limit 1) is not null)`;
+}
+
 export interface PageShape {
   /** Reading the stragglers: rows of transactions that were running in prev, below lo. */
   stragglers: boolean;

@@ -9,7 +9,7 @@ import { loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-s
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { cursorOf, openSql } from "./postgres-cursor.ts";
+import { cursorOf, openSql, probeSql } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
 import { carefulLimit, leaseLost, Settler } from "./settler.ts";
@@ -18,6 +18,8 @@ import { carefulLimit, leaseLost, Settler } from "./settler.ts";
 const RENUMBER_AFTER = 10_000;
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 256;
+/** An idle relay asks this often whether there is anything before it tries to open a window. */
+const PROBES_PER_OPEN = 20;
 const UNREADABLE_RETRY_MS = 1000;
 const LOCKED_RETRY_MS = 1000;
 
@@ -53,6 +55,8 @@ export class PostgresSession implements QueueSession {
   #claims: LogClaim[] = [];
   #stale = true;
   #left = false;
+  /** Looks since a window was last opened. */
+  #quietOpens = 0;
   #paused = false;
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
@@ -208,6 +212,7 @@ export class PostgresSession implements QueueSession {
 
   async #open(): Promise<boolean> {
     const cursors = this.#cursors;
+    if (cursors.length === 1 && this.#quietOpens > 0 && !(await this.#hasNews(cursors[0]!))) return false;
     const params = [this.#lease];
     for (const cursor of cursors) params.push(cursor.id, cursor.epoch, String(cursor.seq));
     if (cursors.length === 1) params.push(cursors[0]!.prev.split(":")[1]!);
@@ -218,6 +223,7 @@ export class PostgresSession implements QueueSession {
       this.#invalidate();
       return false;
     }
+    this.#quietOpens = rows.length > 0 ? 0 : 1;
     if (rows.length > 0) this.#extend(sentAt);
     for (const row of rows) {
       const cursor = cursors.find((candidate) => candidate.id === row[0])!;
@@ -226,6 +232,14 @@ export class PostgresSession implements QueueSession {
     // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
     if (cursors.length > 1 && rows.length < cursors.length) this.#invalidate();
     return rows.length > 0;
+  }
+
+  /** A cheaper question than opening, for a queue that was empty a moment ago; now and then the full one all the same. */
+  async #hasNews(cursor: Cursor): Promise<boolean> {
+    if (++this.#quietOpens > PROBES_PER_OPEN) return true;
+    const [, horizon, running] = cursor.prev.split(":");
+    const rows = await this.#sql.query(probeSql(this.#names), [horizon!, `{${running ?? ""}}`]);
+    return rows[0]![0] === "t";
   }
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
