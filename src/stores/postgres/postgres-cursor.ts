@@ -64,38 +64,53 @@ export const LEASE = (parameter: string): string => `clock_timestamp() + ${param
 
 const MAX_POSITION = "9223372036854775807";
 
+const OPENED = `cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")},
+  stamp = pg_current_xact_id()`;
+
+/** Of some transactions, those that have left messages by now. */
+function finishedOf(names: Names, transactions: string): string {
+  return `array(select x from ${transactions} x where
+    (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null)`;
+}
+
+/** The lowest position past a horizon. The order keeps the planner on the index: by itself it may walk the settled log. */
+function lowestPast(names: Names, horizon: string, floor: string): string {
+  return `(select min(s.position) from (select m.position from ${names.message} m
+    where m.xid >= ${horizon} and m.position > ${floor} order by m.xid offset 0) s)`;
+}
+
 /**
- * Opens the next window of one or several cursors with one snapshot. Its own transaction, durable before anything is
- * published: after a crash the server hands out unflushed xids again. Parameters: lease, then id, epoch and seq of each
- * cursor; for a single one also the xmax of prev, since with an unknown horizon the planner may walk the settled log.
- * With `always` also where there is nothing new, so that cursors can be merged.
+ * Opens the next window of a cursor, if there is anything new. Its own transaction, durable before anything is
+ * published: after a crash the server hands out unflushed xids again. Parameters: lease, id, epoch, seq, xmax of prev,
+ * floor, and the transactions that ran in prev if there are any. A row of nulls: the cursor is not what it was.
  */
-export function openSql(names: Names, count: number, always: boolean): string {
+export function openSql(names: Names, running: boolean): string {
+  const mine = "c.id = $2::text::bigint and c.epoch = $3::text::bigint and c.seq = $4::text::bigint";
+  const finished = running ? finishedOf(names, "unnest($7::text::xid8[])") : "'{}'::xid8[]";
+  return `
+with news as materialized (
+  select ${lowestPast(names, "$5::text::xid8", "$6::text::bigint")} as lo, ${finished} as fin),
+opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce(news.lo, ${MAX_POSITION})
+  from news where ${mine} and c.cur is null and ${SOUND} and (news.lo is not null or news.fin <> '{}')
+  returning ${CURSOR_COLUMNS}, ${DURABLE})
+select * from opened union all
+select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (select 1 from opened)
+  and not exists (select 1 from ${names.cursor} c where ${mine})`;
+}
+
+/**
+ * Opens windows of several cursors with one snapshot, whether there is anything new or not, so that they can be merged
+ * when those are done. Parameters: lease, then id, epoch and seq of each.
+ */
+export function openAllSql(names: Names, count: number): string {
   const mine = Array.from({ length: count }, (_, i) => {
     const [id, epoch, seq] = [2 + i * 3, 3 + i * 3, 4 + i * 3];
     return `(c.id = $${id}::text::bigint and c.epoch = $${epoch}::text::bigint and c.seq = $${seq}::text::bigint)`;
   });
-  const horizon = count === 1 ? "$5::text::xid8" : "pg_snapshot_xmax(c.prev)";
-  const news = `(
-    (select m.xid from ${names.message} m where m.xid >= ${horizon} and m.position > c.floor order by m.xid limit 1) is not null
-    or exists (select 1 from pg_snapshot_xip(c.prev) x where
-         (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null))`;
-  const opened = `
-update ${names.cursor} c set
-  cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")}, stamp = pg_current_xact_id(),
-  fin = array(select x from pg_snapshot_xip(c.prev) x where
-          (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null),
-  lo = coalesce((select min(s.position) from (
-         select m.position from ${names.message} m
-         where m.xid >= ${horizon} and m.position > c.floor order by m.xid offset 0) s), ${MAX_POSITION})
-where (${mine.join(" or ")}) and c.cur is null and ${SOUND} ${always ? "" : `and ${news}`}
-returning ${CURSOR_COLUMNS}, ${DURABLE} as durable`;
-  if (count > 1) return opened;
-  // Nothing new and not mine any more must not look the same: the second is a row of nulls.
-  return `with opened as (${opened})
-select * from opened union all
-select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (select 1 from opened)
-  and not exists (select 1 from ${names.cursor} c where ${mine[0]})`;
+  return `
+update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_xip(c.prev)")},
+  lo = coalesce(${lowestPast(names, "pg_snapshot_xmax(c.prev)", "c.floor")}, ${MAX_POSITION})
+where (${mine.join(" or ")}) and c.cur is null and ${SOUND} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
 }
 
 /** Whether a window would hold anything. Parameters: xmax of prev, transactions that ran in it. */

@@ -9,7 +9,7 @@ import { loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-s
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { cursorOf, openSql, probeSql } from "./postgres-cursor.ts";
+import { cursorOf, openAllSql, openSql, probeSql } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
 import { carefulLimit, leaseLost, Settler } from "./settler.ts";
@@ -215,9 +215,16 @@ export class PostgresSession implements QueueSession {
     if (cursors.length === 1 && this.#quietOpens > 0 && !(await this.#hasNews(cursors[0]!))) return false;
     const params = [this.#lease];
     for (const cursor of cursors) params.push(cursor.id, cursor.epoch, String(cursor.seq));
-    if (cursors.length === 1) params.push(cursors[0]!.prev.split(":")[1]!);
+    let text = openAllSql(this.#names, cursors.length);
+    if (cursors.length === 1) {
+      const [, horizon, running] = cursors[0]!.prev.split(":");
+      const some = running !== undefined && running !== "";
+      text = openSql(this.#names, some);
+      params.push(horizon!, cursors[0]!.floor);
+      if (some) params.push(`{${running}}`);
+    }
     const sentAt = this.#clock.monotonic();
-    const rows = await this.#sql.query(openSql(this.#names, cursors.length, cursors.length > 1), params);
+    const rows = await this.#sql.query(text, params);
     if (cursors !== this.#cursors) return false;
     if (rows[0]?.[0] === null) {
       this.#invalidate();
