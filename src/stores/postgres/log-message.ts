@@ -1,6 +1,10 @@
 import type { Headers, Message } from "../../core/message.ts";
 import type { Row } from "./postgres-client.ts";
 
+/** What a message takes along when it is copied between tables: everything but its place in the log. */
+export const COPIED_COLUMNS: string =
+  "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
+
 /**
  * The columns behind a LogMessage, in the order of its row. With `inline`, an SQL expression, bodies of more bytes are
  * left out.

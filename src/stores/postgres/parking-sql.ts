@@ -1,5 +1,5 @@
 import type { BlockedKey } from "./blocked-keys.ts";
-import { messageColumns } from "./log-message.ts";
+import { COPIED_COLUMNS, messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
 import { DURABLE, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -54,8 +54,6 @@ select ${messageColumns("$6::text::int")}, nth from (
  */
 export function commandSql(names: Names): string {
   const n = names;
-  const columns =
-    "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
   return `
 with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_current_xact_id()
     where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning c.id, ${DURABLE}),
@@ -65,8 +63,8 @@ due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
 told as (update ${n.dead} d set command = null, blocks = false, changed_at = clock_timestamp(),
     state = case d.command when 'requeue' then 'requeued' else 'discarded' end
     from due where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
-kept as (insert into ${n.kept_message} (position, xid, ${columns})
-    select position, pg_current_xact_id(), ${columns} from told where state = 'requeued'
+kept as (insert into ${n.kept_message} (position, xid, ${COPIED_COLUMNS})
+    select position, pg_current_xact_id(), ${COPIED_COLUMNS} from told where state = 'requeued'
     on conflict (position) do update set position = excluded.position),
 keyed as (select told.*, case when solo = 0 then key else '' end as block_key from told),
 parked as (insert into ${n.parked} (relay, position, lane, stream, key, solo)
@@ -86,14 +84,12 @@ select count(*) from told`;
 
 /** Moves due scheduled messages into the log, one process at a time; ms until the next one. Parameter: lock scope. */
 export function promoteSql(names: Names): string {
-  const columns =
-    "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
   return `
 with turn as materialized (select pg_try_advisory_xact_lock(hashtextextended($1::text || ':scheduled', 0)) as mine),
 due as (select s.id from ${names.scheduled} s, turn where turn.mine and s.deliver_at <= clock_timestamp()
     order by s.deliver_at, s.n limit 1000 for update of s skip locked),
 gone as (delete from ${names.scheduled} s using due where s.id = due.id returning s.*),
-moved as (insert into ${names.message} (${columns}) select ${columns} from gone order by deliver_at, n returning 1),
+moved as (insert into ${names.message} (${COPIED_COLUMNS}) select ${COPIED_COLUMNS} from gone order by deliver_at, n returning 1),
 -- The time for which a chosen id is remembered begins with its delivery.
 remembered as (update ${names.enqueued_id} e set enqueued_at = clock_timestamp() from gone where e.id = gone.id)
 select case when (select count(*) from moved) = 1000 then 0 else

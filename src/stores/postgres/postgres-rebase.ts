@@ -1,3 +1,4 @@
+import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Database } from "./postgres-client.ts";
 import { SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -8,9 +9,6 @@ export interface RebaseReport {
   /** Positions up to here belong to the copy's past. */
   floor: bigint;
 }
-
-const COLUMNS =
-  "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
 
 /**
  * The row was written on this server, not restored: it carries the id of the transaction that wrote it. A subtransaction
@@ -51,8 +49,8 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
     }
     const again = await sql.query(
       `with writer as materialized (select m.xmin::text as xmin, count(distinct m.xid::text) = 1 as of_one from ${names.message} m group by 1)
-       insert into ${names.message} (${COLUMNS})
-       select ${COLUMNS} from ${names.message} m join writer w on w.xmin = m.xmin::text
+       insert into ${names.message} (${COPIED_COLUMNS})
+       select ${COPIED_COLUMNS} from ${names.message} m join writer w on w.xmin = m.xmin::text
        where m.position <= $1::text::bigint and exists (
          select 1 from ${names.relay} r join ${names.lane} l on l.relay = r.name and l.lane = m.lane
            join ${names.cursor} c on c.id = l.cursor_id

@@ -1,4 +1,5 @@
 import type { BlockedKey } from "./blocked-keys.ts";
+import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { LEASE, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -113,11 +114,9 @@ function blockPart(names: Names, relay: string, rows: string): string {
 }
 
 function deadPart(names: Names, relay: string, rows: string): string {
-  const columns =
-    "created_at, size, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
-  const from = columns.replaceAll(/\w+/g, "m.$&");
-  return `dead as (insert into ${names.dead} as d (relay, position, lane, solo, blocks, attempts, last_error, errors, ${columns})
-     select ${relay}, x.position, m.lane, x.solo, x.block, x.attempts, x.error,
+  const from = COPIED_COLUMNS.replaceAll(/\w+/g, "m.$&");
+  return `dead as (insert into ${names.dead} as d (relay, position, solo, blocks, attempts, last_error, errors, ${COPIED_COLUMNS})
+     select ${relay}, x.position, x.solo, x.block, x.attempts, x.error,
        coalesce((select b.errors from ${names.blocked} b where b.relay = ${relay} and b.stream = x.stream
            and b.key = x.key and b.solo = x.solo and b.position = x.position), '[]')
          || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'error', x.error)), ${from}
