@@ -11,6 +11,7 @@ export type {
 } from "./store/store-context.ts";
 export { publisherConformance, subscriberConformance } from "./broker/broker-conformance.ts";
 export type {
+  AsideMessage,
   PublisherCase,
   PublisherContext,
   PublisherFeature,
@@ -18,6 +19,7 @@ export type {
   SubscriberContext,
   SubscriberFeature,
 } from "./broker/broker-context.ts";
+export { CONFORMANCE_ATTEMPTS } from "./broker/broker-context.ts";
 export { withCrashPoints, type CrashPoint } from "./crash-points.ts";
 export { eventually, within, type EventuallyOptions } from "./eventually.ts";
 export { fakeClock, type FakeClock } from "./fake-clock.ts";

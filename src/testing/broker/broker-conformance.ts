@@ -2,9 +2,10 @@ import type { PublisherCase, SubscriberCase } from "./broker-context.ts";
 import { publisherCases } from "./publisher-cases.ts";
 import { publisherFailureCases } from "./publisher-failure-cases.ts";
 import { subscriberCases } from "./subscriber-cases.ts";
+import { subscriberFailureCases } from "./subscriber-failure-cases.ts";
 
 /** What every publisher must do, as data; see docs/writing-an-adapter.md. */
 export const publisherConformance: readonly PublisherCase[] = [...publisherCases, ...publisherFailureCases];
 
 /** What every subscriber must do. */
-export const subscriberConformance: readonly SubscriberCase[] = subscriberCases;
+export const subscriberConformance: readonly SubscriberCase[] = [...subscriberCases, ...subscriberFailureCases];

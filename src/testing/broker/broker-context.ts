@@ -17,7 +17,9 @@ export type PublisherFeature =
   /** The target can be made to take messages and answer nothing: `hang` is there. */
   | "hanging"
   /** The publisher has `close`. */
-  | "closing";
+  | "closing"
+  /** It can speak CloudEvents: `cloudEvents` is there. */
+  | "cloudEvents";
 
 /** What one publisher case works with. */
 export interface PublisherContext {
@@ -32,6 +34,8 @@ export interface PublisherContext {
   readonly oversized?: () => string | Uint8Array;
   /** A stream that leads nowhere. */
   readonly unroutable?: () => string;
+  /** A publisher to the same target, with `envelope: "cloudevents"`. */
+  readonly cloudEvents?: Publisher;
   readonly goDown?: () => Promise<void>;
   readonly comeBack?: () => Promise<void>;
   readonly disconnect?: () => Promise<void>;
@@ -58,18 +62,39 @@ export type SubscriberFeature =
   /** Messages may come from producers that know nothing of txbox: `sendForeign` is there. */
   | "foreign"
   /** Connections can be broken: `disconnect` is there. */
-  | "reconnect";
+  | "reconnect"
+  /** The broker can be killed and started again: `restart` is there. */
+  | "restart"
+  /** What cannot be handled is put aside: `deadLetters` is there. */
+  | "deadLetters";
+
+/** Failed attempts until a subscriber of these contexts puts a message aside. */
+export const CONFORMANCE_ATTEMPTS = 5;
 
 /** What one subscriber case works with. */
 export interface SubscriberContext {
-  /** Another subscriber to the queue of this case, as another process has it; ended with the context. */
+  /**
+   * Another subscriber to the queue of this case, as another process has it; ended with the context. It gives up after
+   * CONFORMANCE_ATTEMPTS and tries again within milliseconds.
+   */
   readonly subscriber: () => Subscriber;
   /** A stream that only this case uses and that leads to its queue. */
   readonly stream: string;
   /** Sends by means of its own; does not wait for the handlers. */
   readonly send: (messages: readonly Message[]) => Promise<void>;
-  readonly sendForeign?: (body: Uint8Array) => Promise<void>;
+  /** As a producer that knows nothing of txbox does, with headers of its own. */
+  readonly sendForeign?: (body: Uint8Array, headers?: Readonly<Record<string, string>>) => Promise<void>;
   readonly disconnect?: () => Promise<void>;
+  /** Kills the broker with SIGKILL and starts it again. */
+  readonly restart?: () => Promise<void>;
+  /** What has been put aside, seen by means of its own; waits until there are this many. */
+  readonly deadLetters?: (count: number) => Promise<readonly AsideMessage[]>;
+}
+
+/** A dead letter as its broker has it. */
+export interface AsideMessage {
+  readonly body: Uint8Array;
+  readonly headers: Readonly<Record<string, unknown>>;
 }
 
 export type SubscriberCase = ConformanceCase<SubscriberContext, SubscriberFeature>;

@@ -37,6 +37,21 @@ export const publisherCases: readonly PublisherCase[] = [
   },
   {
     role,
+    name: "speaks CloudEvents, with every field and header",
+    needs: ["cloudEvents"],
+    async run({ cloudEvents, stream, arrived }) {
+      const batch = [richSample(stream), sample(stream, null, { key: null, headers: {} })];
+      assertAllPublished((await cloudEvents?.publish(batch, never())) ?? [], 2);
+      const got = await arrived(2);
+      for (const message of batch)
+        assertSameMessage(
+          got.find(({ id }) => id === message.id),
+          message,
+        );
+    },
+  },
+  {
+    role,
     name: "leaves absent what is absent",
     async run({ publisher, stream, arrived }) {
       const message = sample(stream, null, { key: null, headers: {} });

@@ -12,7 +12,7 @@ const DONE: HandleResult = { status: "done" };
 const A_WHILE_MS = 200;
 
 /** Remembers every delivery; `judge` says what becomes of it, by how often this message came before. */
-function recorder(
+export function recorder(
   judge: (message: IncomingMessage, times: number) => HandleResult | Promise<HandleResult> = () => DONE,
 ) {
   const got: IncomingMessage[] = [];

@@ -1,0 +1,135 @@
+import { PermanentError } from "../../core/errors.ts";
+import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
+import { cloudEventFields, readCloudEvent } from "./cloud-events.ts";
+import { decodeText, encodeText, type Fields, type Transport } from "./transport.ts";
+
+/** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
+export type EnvelopeFormat = "native" | "cloudevents";
+
+/** Headers that have a name known everywhere; the rest keep the name their user gave them. */
+const STANDARD = { correlationId: "correlation-id", traceparent: "traceparent", contentType: "content-type" } as const;
+const STANDARD_NAMES = new Map(Object.entries(STANDARD).map(([name, wire]) => [wire as string, name]));
+
+/** What has no plain text form travels here together, as JSON of ASCII characters only. */
+const OTHER_HEADERS = "txbox-headers";
+const PLAIN_NAME = /^[A-Za-z][\w.-]{0,99}$/;
+const RESERVED = /^(?:txbox-|ce[-_]|cloudEvents[:_]|content-type$|correlation-id$|traceparent$)/i;
+const MAX_PLAIN = 8192;
+
+/** The fields to send beside a message's body, as text by name. */
+export function sealEnvelope(message: Message, format: EnvelopeFormat, transport: Transport, source?: string): Fields {
+  const fields = format === "native" ? nativeFields(message, transport) : cloudEventFields(message, transport, source);
+  addHeaders(fields, message.headers, transport);
+  return fields;
+}
+
+function nativeFields(message: Message, transport: Transport): Fields {
+  const fields: Fields = {
+    "txbox-id": encodeText(message.id, transport),
+    "txbox-type": encodeText(message.type, transport),
+    "txbox-stream": encodeText(message.stream, transport),
+    "txbox-position": String(message.position),
+    "txbox-created-at": message.createdAt.toISOString(),
+  };
+  const { key, aggregateType, aggregateId } = message;
+  if (key !== null) fields["txbox-key"] = encodeText(key, transport);
+  if (aggregateType !== null) fields["txbox-aggregate-type"] = encodeText(aggregateType, transport);
+  if (aggregateId !== null) fields["txbox-aggregate-id"] = encodeText(aggregateId, transport);
+  return fields;
+}
+
+function addHeaders(fields: Fields, headers: Headers, transport: Transport): void {
+  let others: Record<string, unknown> | undefined;
+  for (const name in headers) {
+    const value = headers[name];
+    if (value === undefined) continue;
+    const standard = (STANDARD as Readonly<Record<string, string>>)[name];
+    if (standard !== undefined && isPlain(value, transport)) fields[standard] = value;
+    else if (standard === undefined && isOwnName(name, transport) && isPlain(value, transport)) fields[name] = value;
+    else (others ??= {})[name] = value;
+  }
+  if (others !== undefined) fields[OTHER_HEADERS] = asciiJson(others);
+}
+
+function isOwnName(name: string, { reserved }: Transport): boolean {
+  return PLAIN_NAME.test(name) && !RESERVED.test(name) && reserved?.test(name) !== true;
+}
+
+function isPlain(value: unknown, { asciiOnly }: Transport): value is string {
+  if (typeof value !== "string" || value === "" || value.length > MAX_PLAIN) return false;
+  // eslint-disable-next-line no-control-regex -- these are the characters that need care
+  return asciiOnly
+    ? /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value)
+    : value.isWellFormed() && !/[\0\r\n]/.test(value);
+}
+
+function asciiJson(value: unknown): string {
+  return JSON.stringify(value).replaceAll(
+    /[\u007f-\uffff]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/**
+ * A message from what a broker delivered: ours, a CloudEvent, or one of a producer that knows neither, whose fields
+ * become headers. Throws a PermanentError for an envelope that is broken.
+ */
+export function openEnvelope(
+  fields: Readonly<Record<string, unknown>>,
+  body: string | Uint8Array,
+  transport: Transport,
+): IncomingMessage {
+  const headers: Headers = {};
+  const known =
+    typeof fields["txbox-id"] === "string" ? readNative(fields, transport) : readCloudEvent(fields, transport);
+  for (const name in fields) {
+    const value = fields[name];
+    const standard = STANDARD_NAMES.get(name.toLowerCase());
+    if (standard !== undefined) headers[standard] ??= value;
+    else if (!RESERVED.test(name) && value !== undefined) headers[name] = value;
+  }
+  Object.assign(headers, known.headers, otherHeaders(fields[OTHER_HEADERS]));
+  return { ...known, headers, body };
+}
+
+function readNative(fields: Readonly<Record<string, unknown>>, transport: Transport): Partial<IncomingMessage> {
+  const text = (name: string): string | undefined => {
+    const value = fields[name];
+    if (value === undefined) return undefined;
+    if (typeof value === "string") return decodeText(value, transport);
+    throw broken(name, value);
+  };
+  const position = text("txbox-position");
+  if (position !== undefined && !/^\d{1,19}$/.test(position)) throw broken("txbox-position", position);
+  const created = text("txbox-created-at");
+  const createdAt = created === undefined ? undefined : new Date(created);
+  if (createdAt !== undefined && Number.isNaN(createdAt.getTime())) throw broken("txbox-created-at", created);
+  return {
+    id: text("txbox-id"),
+    type: text("txbox-type"),
+    stream: text("txbox-stream"),
+    key: text("txbox-key") ?? null,
+    aggregateType: text("txbox-aggregate-type") ?? null,
+    aggregateId: text("txbox-aggregate-id") ?? null,
+    position: position === undefined ? undefined : BigInt(position),
+    createdAt,
+  };
+}
+
+function otherHeaders(text: unknown): object | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const value: unknown = typeof text === "string" ? JSON.parse(text) : undefined;
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+  } catch {
+    // Said below.
+  }
+  throw broken(OTHER_HEADERS, text);
+}
+
+function broken(name: string, value: unknown): PermanentError {
+  return new PermanentError(`The header ${name} of this message is broken: ${JSON.stringify(value)?.slice(0, 100)}`, {
+    field: name,
+    fix: "Whoever sent it must write it as txbox does, or leave out every txbox-* header",
+  });
+}

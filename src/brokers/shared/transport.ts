@@ -1,0 +1,27 @@
+/** Text by name, as it travels beside a body. */
+export type Fields = Record<string, string>;
+
+/** What a broker's headers can carry, and how it spells CloudEvents. */
+export interface Transport {
+  /** Prefix of CloudEvents attributes; the first is sent, all are understood. */
+  readonly cloudEventPrefixes: readonly [string, ...string[]];
+  /** Headers carry printable ASCII only; other text is percent-encoded, as CloudEvents does for HTTP and NATS. */
+  readonly asciiOnly: boolean;
+  /** Header names that mean something to the broker, so that no user header may have them. */
+  readonly reserved?: RegExp;
+}
+
+export function encodeText(text: string, { asciiOnly }: Transport): string {
+  if (!asciiOnly) return text;
+  return text.toWellFormed().replaceAll(/[^\x21\x23\x24\x26-\x7e]/gu, (char) => encodeURIComponent(char));
+}
+
+export function decodeText(text: string, { asciiOnly }: Transport): string {
+  if (!asciiOnly || !text.includes("%")) return text;
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    // A percent sign of someone who does not encode.
+    return text;
+  }
+}

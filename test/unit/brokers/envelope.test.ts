@@ -1,0 +1,82 @@
+import { describe, expect, test } from "vitest";
+import { openEnvelope, sealEnvelope } from "../../../src/brokers/shared/envelope.ts";
+import type { Transport } from "../../../src/brokers/shared/transport.ts";
+import { assertSameMessage, richSample, sample } from "../../../src/testing/broker/sample-message.ts";
+
+const kafka: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
+const nats: Transport = { cloudEventPrefixes: ["ce-"], asciiOnly: true, reserved: /^Nats-/i };
+const messages = {
+  rich: richSample("orders"),
+  bare: sample("orders", 1, { key: null, headers: {} }),
+  percent: sample("100%/ü", 1, { key: "a%20b \t%zz", type: '"q" é' }),
+};
+
+describe.each([
+  ["native", kafka],
+  ["native", nats],
+  ["cloudevents", kafka],
+  ["cloudevents", nats],
+] as const)("the %s envelope over %o", (format, transport) => {
+  test.each(Object.entries(messages))("carries a %s message both ways", (_, message) => {
+    const fields = sealEnvelope(message, format, transport);
+    assertSameMessage(openEnvelope(fields, message.body, transport), message);
+    const sendable = transport.asciiOnly ? /^[\x20-\x7e]*$/ : /^[^\0]*$/;
+    for (const value of Object.values(fields)) expect(value).toMatch(sendable);
+  });
+});
+
+describe("native fields", () => {
+  test("have names that others can read, and headers under their own", () => {
+    const message = sample("orders", 1, { id: "m-1", key: "k", headers: { tenant: "t", correlationId: "c", n: 1 } });
+    expect(sealEnvelope(message, "native", kafka)).toMatchObject({
+      "txbox-id": "m-1",
+      "txbox-key": "k",
+      "correlation-id": "c",
+      tenant: "t",
+      "txbox-headers": '{"n":1}',
+    });
+  });
+
+  test("no user header takes a name that means something to txbox or the broker", () => {
+    const headers = { "Nats-Msg-Id": "a", "txbox-id": "b", ce_id: "c", "content-type": "d" };
+    const fields = sealEnvelope(sample("orders", 1, { id: "m-1", headers }), "native", nats);
+    expect(Object.keys(fields).filter((name) => name in headers)).toEqual(["txbox-id"]);
+    expect(fields["txbox-id"]).toBe("m-1");
+    expect(openEnvelope(fields, "1", nats).headers).toEqual(headers);
+  });
+
+  test.each([
+    ["txbox-position", "12x"],
+    ["txbox-created-at", "yesterday"],
+    ["txbox-headers", "{"],
+    ["txbox-headers", "[]"],
+  ])("a broken %s is a permanent error that names it", (name, value) => {
+    const fields = { ...sealEnvelope(messages.bare, "native", kafka), [name]: value };
+    expect(() => openEnvelope(fields, "", kafka)).toThrow(expect.objectContaining({ code: "permanent", field: name }));
+  });
+});
+
+describe("what others send", () => {
+  test("a CloudEvent of another producer: its id counts within its source", () => {
+    const fields = {
+      ce_specversion: "1.0",
+      ce_id: "1",
+      ce_source: "/shop",
+      ce_type: "sold",
+      ce_sequence: "x7",
+      tenant: "t",
+    };
+    expect(openEnvelope(fields, "{}", kafka)).toMatchObject({
+      id: "/shop#1",
+      type: "sold",
+      position: undefined,
+      headers: { tenant: "t" },
+    });
+  });
+
+  test("a message of nobody we know keeps its headers and has no id", () => {
+    const message = openEnvelope({ tenant: "t", "Content-Type": "text/plain" }, "x", kafka);
+    expect(message.id).toBeUndefined();
+    expect(message.headers).toEqual({ tenant: "t", contentType: "text/plain" });
+  });
+});
