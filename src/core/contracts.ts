@@ -192,7 +192,8 @@ export interface Subscriber {
 export interface MigrationStep {
   version: number;
   name: string;
-  sql: string;
+  /** What it runs, to be read or run by hand: SQL, or the database's commands. */
+  script: string;
 }
 
 /** Numbered forward migrations under a lock. */

@@ -111,7 +111,7 @@ describe.skipIf(!hasPostgres())("migrator", () => {
   it("gives SQL that is complete when run by hand", async () => {
     const driver = openDriver("node-postgres", base.url);
     const { database, migrator } = storeParts(driver, { ...ODD, schema: "by hand" });
-    for (const { sql } of await migrator.pending()) await database.exec(sql);
+    for (const { script } of await migrator.pending()) await database.exec(script);
     await migrator.check();
     await driver.close();
   });

@@ -121,7 +121,7 @@ describe.skipIf(!hasPostgres())("txbox on PostgreSQL", () => {
       const prefix = ["--table-prefix", "p_"];
       const script = (await must("migrate", "--dry-run", ...prefix)).stdout;
       const steps = (await must("migrate", "--dry-run", "--json", ...prefix)).json as {
-        pending: { version: number; sql: string }[];
+        pending: { version: number; script: string }[];
       };
       expect(steps.pending[0]).toMatchObject({ version: 1, name: "init" });
       const client = new pg.Client({ connectionString: database.url });

@@ -37,7 +37,7 @@ export const migrateCommand: Command = defineCommand({
 function script(pending: readonly MigrationStep[]): string {
   if (pending.length === 0) return "-- The schema is up to date.\n";
   const steps = pending.map(
-    ({ version, name, sql }) => `-- ${String(version).padStart(4, "0")}_${name}\n${sql.trim()}\n`,
+    ({ version, name, script }) => `-- ${String(version).padStart(4, "0")}_${name}\n${script.trim()}\n`,
   );
   return `begin;\n\n${steps.join("\n")}\ncommit;\n`;
 }

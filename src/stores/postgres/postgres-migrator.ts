@@ -28,7 +28,7 @@ export function createMigrator({ database, names, folder = FOLDER }: MigratorOpt
     const pending = known.filter(({ version }) => version > found);
     const [first, ...rest] = pending;
     if (first === undefined || found > 0) return pending;
-    return [{ ...first, sql: `${await prelude(runner, names)}${first.sql}` }, ...rest];
+    return [{ ...first, script: `${await prelude(runner, names)}${first.script}` }, ...rest];
   }
 
   return {
@@ -44,7 +44,7 @@ export function createMigrator({ database, names, folder = FOLDER }: MigratorOpt
             `txbox:migrate:${names.schema}`,
           ]);
           const pending = await pendingOf(sql);
-          for (const step of pending) await sql.exec(step.sql);
+          for (const step of pending) await sql.exec(step.script);
           return pending;
         }),
       );
@@ -68,7 +68,7 @@ async function readSteps(folder: URL, names: Names): Promise<MigrationStep[]> {
       const name = file.slice(5, -4);
       const text = (await readFile(new URL(file, folder), "utf8")).replace(CREATE_SCHEMA, "");
       const record = `insert into ${names.migration} (version, name) values (${version}, '${name}');\n`;
-      return { version, name, sql: `${renameDefaults(text, names)}\n${record}` };
+      return { version, name, script: `${renameDefaults(text, names)}\n${record}` };
     }),
   );
 }
