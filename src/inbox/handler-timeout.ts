@@ -3,55 +3,69 @@ import { TxboxError } from "../core/errors.ts";
 /** How long the transaction of an overdue handler may take to roll back before nobody waits for it. */
 const GRACE_MS = 1000;
 
-/** A deadline for handlers, and one a little later for the transactions they run in. */
-export interface Overdue {
-  /** Rejects when the receipt has not been had in time: another delivery of the message holds it. */
-  wait<T>(receiving: Promise<T>): Promise<T>;
-  /** Rejects when the handler has not ended in time; what it does later is not awaited. */
-  race<T>(run: (context: { readonly signal: AbortSignal }) => Promise<T>, outer: AbortSignal): Promise<T>;
-  /** Rejects when a transaction has not ended soon after its handler was given up: a query may hold its connection. */
-  guard<T>(transaction: Promise<T>): Promise<T>;
-}
+/** A deadline for one delivery: its receipt, then its handler, and a little later the transaction they run in. */
+export class Overdue {
+  readonly #timeoutMs: number;
+  #timer: NodeJS.Timeout | undefined;
+  /** What is late when the timer fires; nothing between two steps. */
+  #onLate: (() => void) | undefined;
+  #giveUpTransaction: ((error: Error) => void) | undefined;
 
-export function overdueAfter(timeoutMs: number): Overdue {
-  const late = Promise.withResolvers<never>();
-  late.promise.catch(() => undefined);
-  let grace: NodeJS.Timeout | undefined;
-
-  async function inTime<T>(running: Promise<T>, why: () => TxboxError, giveUp?: (error: Error) => void): Promise<T> {
-    running.catch(() => undefined);
-    const given = Promise.withResolvers<never>();
-    const timer = setTimeout(() => {
-      const error = why();
-      grace = setTimeout(() => late.reject(error), GRACE_MS);
-      giveUp?.(error);
-      given.reject(error);
-    }, timeoutMs);
-    try {
-      return await Promise.race([running, given.promise]);
-    } finally {
-      clearTimeout(timer);
-    }
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
   }
 
-  return {
-    wait: (receiving) => inTime(receiving, () => receiptHeld(timeoutMs)),
-    race(run, outer) {
-      const context = new LazySignal(outer);
-      return inTime(
-        run(context),
-        () => timedOut(timeoutMs),
-        (error) => context.abort(error),
+  /** Rejects when the receipt has not been had in time: another delivery of the message holds it. */
+  wait<T>(receiving: Promise<T>): Promise<T> {
+    return this.#inTime(receiving, receiptHeld);
+  }
+
+  /** Rejects when the handler has not ended in time; what it does later is not awaited. */
+  race<T>(run: (context: { readonly signal: AbortSignal }) => Promise<T>, outer: AbortSignal): Promise<T> {
+    const context = new LazySignal(outer);
+    return this.#inTime(run(context), timedOut, (error) => context.abort(error));
+  }
+
+  /** Rejects when a transaction has not ended soon after its handler was given up: a query may hold its connection. */
+  guard<T>(transaction: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#giveUpTransaction = reject;
+      transaction.then(resolve, reject).finally(() => clearTimeout(this.#timer));
+    });
+  }
+
+  // By hand rather than by Promise.race, which costs several times as much, and this is done for every message.
+  #inTime<T>(
+    running: Promise<T>,
+    why: (timeoutMs: number) => TxboxError,
+    onGivenUp?: (error: Error) => void,
+  ): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#onLate = () => {
+        const error = why(this.#timeoutMs);
+        this.#timer = setTimeout(() => this.#giveUpTransaction?.(error), GRACE_MS);
+        onGivenUp?.(error);
+        reject(error);
+      };
+      this.#startTimer();
+      // Cleared before whoever waits goes on, and perhaps begins the next step.
+      running.then(
+        (value) => {
+          this.#onLate = undefined;
+          resolve(value);
+        },
+        (error: unknown) => {
+          this.#onLate = undefined;
+          reject(error);
+        },
       );
-    },
-    async guard(transaction) {
-      try {
-        return await Promise.race([transaction, late.promise]);
-      } finally {
-        clearTimeout(grace);
-      }
-    },
-  };
+    });
+  }
+
+  #startTimer(): void {
+    if (this.#timer === undefined) this.#timer = setTimeout(() => this.#onLate?.(), this.#timeoutMs);
+    else this.#timer.refresh();
+  }
 }
 
 /** Most handlers never look at their signal, and making one is not cheap. */

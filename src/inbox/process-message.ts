@@ -5,7 +5,7 @@ import { describeError, errorCode } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import type { HandlerFunction } from "./handler-registry.ts";
-import { overdueAfter } from "./handler-timeout.ts";
+import { Overdue } from "./handler-timeout.ts";
 import { plain, textOrNull, typeOf } from "./incoming-message.ts";
 import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
@@ -43,7 +43,7 @@ export class MessageProcessor<Tx> {
       const payload = decodePayload(message.body, message.headers.contentType);
       const handled = { ...plain(message), id, type, payload };
       const context = { module: consumer, id, type, headers: message.headers };
-      const overdue = overdueAfter(handlerTimeoutMs);
+      const overdue = new Overdue(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
         began = false;
         if (!(await overdue.wait(store.ledger.receive(tx, receipt, "processed")))) return "duplicate";
@@ -61,7 +61,7 @@ export class MessageProcessor<Tx> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
     const run = async (): Promise<Handled> => {
-      const overdue = overdueAfter(handlerTimeoutMs);
+      const overdue = new Overdue(handlerTimeoutMs);
       const prepared = toStored(consumer, receipt.messageId, receipt.type, message);
       const transaction = store.ledger.transaction(async (tx) => {
         if (!(await overdue.wait(store.ledger.receive(tx, receipt, "received")))) return false;

@@ -3,7 +3,7 @@ import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
 import { notYours } from "./transaction-control.ts";
-import { guardTransaction, isGivenUp } from "./transaction-guard.ts";
+import { guardTransaction, isGivenUp, type GuardedTransaction } from "./transaction-guard.ts";
 
 /** A row as an array of text, as the server sent it. */
 export type Row = (string | null)[];
@@ -94,6 +94,8 @@ type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx
 export interface Database extends ScriptRunner {
   /** Commits when `run` resolves. What comes later through its `tx` is refused. */
   transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T>;
+  /** The same, but where the driver allows it BEGIN travels with the first statement: see `openWith`. */
+  lazyTransaction<T>(run: (tx: PostgresTx) => Promise<T>): Promise<T>;
   /** One connection for everything: nothing runs beside a transaction. */
   readonly single: boolean;
 }
@@ -187,38 +189,87 @@ function pgDatabase(pool: PgPool): Database {
   return {
     ...pgRunner(pool),
     single: false,
-    async transaction(run) {
-      let broken = false;
-      let givenUp = false;
-      let lost: Error | undefined;
-      const onError = (error?: Error): void => {
-        broken = true;
-        lost ??= error;
-      };
-      const client = await checkOut(pool, onError);
-      const sql = pgRunner(client);
-      const guard = guardTransaction(client);
-      try {
-        await client.query("begin");
-        const result = await run(guard.tx, sql);
-        guard.close();
-        await commit(client);
-        return result;
-      } catch (error) {
-        guard.close();
-        // A handler that timed out may still hold the client: never give it back to the pool.
-        givenUp = isGivenUp(error);
-        broken ||= givenUp;
-        if (!broken) await client.query("rollback").catch(() => (broken = true));
-        // "Not queryable" says nothing; why the server ended the session came by itself.
-        throw lost !== undefined && errorCode(error) === undefined ? lost : error;
-      } finally {
-        client.release(broken);
-        if (!broken) client.removeListener("error", onError);
-        if (givenUp) await terminate(pool, client.processID, guard.lastText());
-      }
-    },
+    transaction: (run) =>
+      pgTransaction(pool, async (opening) => {
+        await opening.begin();
+        return run(opening.guard.tx, pgRunner(opening.client));
+      }),
+    lazyTransaction: (run) =>
+      pgTransaction(pool, (opening) => {
+        const { tx } = opening.guard;
+        unopened.set(tx, opening);
+        return run(tx);
+      }),
   };
+}
+
+/** Transactions whose BEGIN may still wait for the first statement, by the `tx` of their user. */
+const unopened = new WeakMap<object, Opening>();
+
+/**
+ * Begins a transaction and runs its first statement in one round trip, where nothing has gone through it yet. The text
+ * carries its values as literals. How many rows it wrote; undefined when the caller has to run it by itself.
+ */
+export function openWith(tx: PostgresTx, statement: () => string): Promise<number> | undefined {
+  const opening = unopened.get(tx);
+  return opening === undefined || opening.begun ? undefined : opening.beginWith(statement());
+}
+
+/** The begin of a transaction: at the latest with the first call of its user. */
+class Opening {
+  readonly client: PgPoolClient;
+  readonly guard: GuardedTransaction<PgPoolClient>;
+  begun = false;
+
+  constructor(client: PgPoolClient) {
+    this.client = client;
+    // A client runs its queries in the order they were given to it; without a connection the next one fails as well.
+    this.guard = guardTransaction(client, () => void (this.begun || this.begin().catch(() => undefined)));
+  }
+
+  begin(): Promise<unknown> {
+    this.begun = true;
+    return this.client.query("begin");
+  }
+
+  async beginWith(statement: string): Promise<number> {
+    this.begun = true;
+    const text = `begin; ${statement}`;
+    this.guard.lastText = text;
+    const [, result] = (await this.client.query(text)) as { rowCount: number | null }[];
+    return result?.rowCount ?? 0;
+  }
+}
+
+async function pgTransaction<T>(pool: PgPool, run: (opening: Opening) => Promise<T>): Promise<T> {
+  let broken = false;
+  let givenUp = false;
+  let lost: Error | undefined;
+  const onError = (error?: Error): void => {
+    broken = true;
+    lost ??= error;
+  };
+  const client = await checkOut(pool, onError);
+  const opening = new Opening(client);
+  const { guard } = opening;
+  try {
+    const result = await run(opening);
+    guard.close();
+    if (opening.begun) await commit(client);
+    return result;
+  } catch (error) {
+    guard.close();
+    // A handler that timed out may still hold the client: never give it back to the pool.
+    givenUp = isGivenUp(error);
+    broken ||= givenUp;
+    if (!broken && opening.begun) await client.query("rollback").catch(() => (broken = true));
+    // "Not queryable" says nothing; why the server ended the session came by itself.
+    throw lost !== undefined && errorCode(error) === undefined ? lost : error;
+  } finally {
+    client.release(broken);
+    if (!broken) client.removeListener("error", onError);
+    if (givenUp) await terminate(pool, client.processID, guard.lastText);
+  }
 }
 
 /**
@@ -265,22 +316,16 @@ async function commit(client: PgPoolClient): Promise<void> {
 }
 
 function postgresJsDatabase(client: PostgresJs): Database {
-  return {
-    ...postgresJsRunner(client),
-    single: false,
-    transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> {
-      return beginPostgresJs(client, (tx, raw) => run(tx, postgresJsRunner(raw)));
-    },
-  };
+  const transaction = <T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> =>
+    beginPostgresJs(client, (tx, raw) => run(tx, postgresJsRunner(raw)));
+  return { ...postgresJsRunner(client), single: false, transaction, lazyTransaction: transaction };
 }
 
 function pgliteDatabase(client: Pglite): Database {
   refuseSelfWait(client);
-  return {
-    ...pgliteRunner(client),
-    single: true,
-    transaction: (run) => beginPglite(client, (tx, raw) => run(tx, pgliteRunner(raw))),
-  };
+  const transaction = <T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> =>
+    beginPglite(client, (tx, raw) => run(tx, pgliteRunner(raw)));
+  return { ...pgliteRunner(client), single: true, transaction, lazyTransaction: transaction };
 }
 
 /** The user's transaction as a runner. Refuses what is visibly not a transaction. */
@@ -320,6 +365,12 @@ function isObject(value: unknown): value is object {
 export function textArray(values: readonly (string | null)[]): string {
   const items = values.map((value) => (value === null ? "NULL" : `"${value.replace(/["\\]/g, "\\$&")}"`));
   return `{${items.join(",")}}`;
+}
+
+/** A text as a literal; with a backslash in it, one that means the same under every setting. */
+export function literal(text: string): string {
+  const quoted = `'${text.replaceAll("'", "''")}'`;
+  return quoted.includes("\\") ? ` E${quoted.replaceAll("\\", "\\\\")}` : quoted;
 }
 
 /** The same for numbers and other values that need no quoting. */

@@ -1,6 +1,6 @@
 import type { Ledger, Receipt } from "../../core/contracts.ts";
 import { describeError, errorCode } from "../../core/errors.ts";
-import { transactionRunner, type Database, type PostgresTx } from "./postgres-client.ts";
+import { literal, openWith, transactionRunner, type Database, type PostgresTx } from "./postgres-client.ts";
 import { explain, isSerializationFailure } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, receiptDay } from "./receipt-days.ts";
@@ -59,14 +59,16 @@ export function createLedger({
   }
 
   return {
-    transaction: (work) => sturdily(() => database.transaction((tx) => work(tx))),
+    transaction: (work) => sturdily(() => database.lazyTransaction(work)),
     async receive(tx, receipt, status) {
-      const runner = transactionRunner(tx);
-      const { insert, resume } = status === "processed" ? sql.process : sql.store;
+      const { insert, begin, resume } = status === "processed" ? sql.process : sql.store;
+      const write = () => transactionRunner(tx).affect(insert(receipt), givenOf(receipt));
+      const opened = openWith(tx, () => begin(receipt));
       // Once more when the receipt in the way was finished or dropped while this waited: the answer was too old to tell.
       for (let round = 1; ; round++) {
-        if ((await explained(receipt, runner.affect(insert(receipt), givenOf(receipt)))) > 0) return true;
-        const [row] = await explained(receipt, runner.query(resume, keyOf(receipt)));
+        const writing = round === 1 && opened !== undefined ? opened : write();
+        if ((await explained(receipt, writing)) > 0) return true;
+        const [row] = await explained(receipt, transactionRunner(tx).query(resume, keyOf(receipt)));
         if (row !== undefined || round === 2) return row?.[0] === "1";
       }
     },
@@ -109,6 +111,8 @@ class MissingDay extends Error {
 interface ReceiveSql {
   /** Nothing written: there is a receipt already. Waits for a transaction that is about to write it. */
   insert: (receipt: Receipt) => string;
+  /** The same with its values as literals. */
+  begin: (receipt: Receipt) => string;
   /** 1: an unfinished receipt has been taken on. 0: there is nothing left to do. */
   resume: string;
 }
@@ -119,20 +123,30 @@ function ledgerSql(names: Names): { process: ReceiveSql; store: ReceiveSql; fail
   const insert = (more: string, values: string) => {
     const sql = (columns: string, params: string) =>
       `insert into ${names.receipt} (bucket, consumer, message_id, type, ${columns}${more})
-       values ($1::text::date, $2, $3, $4, ${params}${values}) on conflict do nothing`;
-    const [short, long] = [sql("", ""), sql("correlation_id, ", "$5, ")];
-    return ({ correlationId }: Receipt) => (correlationId === null ? short : long);
+       values (${params}, ${values}) on conflict do nothing`;
+    const params = "$1::text::date, $2, $3, $4";
+    const [short, long] = [sql("", params), sql("correlation_id, ", `${params}, $5`)];
+    return {
+      insert: ({ correlationId }: Receipt) => (correlationId === null ? short : long),
+      begin: (receipt: Receipt) =>
+        sql(
+          receipt.correlationId === null ? "" : "correlation_id, ",
+          givenOf(receipt)
+            .map((value) => literal(value ?? ""))
+            .join(", "),
+        ),
+    };
   };
   const resume = (set: string, unfinished: string) =>
     `with resumed as (update ${names.receipt} set ${set} where ${key} and ${unfinished} returning 1)
      select 1 from resumed union all select 0 from ${names.receipt} where ${key} and not ${unfinished}`;
   return {
     process: {
-      insert: insert("status, processed_at", "'processed', now()"),
+      ...insert("status, processed_at", "'processed', now()"),
       resume: resume("status = 'processed', attempts = attempts + 1, processed_at = now()", "status <> 'processed'"),
     },
     store: {
-      insert: insert("status, attempts", "'received', 0"),
+      ...insert("status, attempts", "'received', 0"),
       resume: resume("status = 'received'", "status = 'failed'"),
     },
     fail: `insert into ${names.receipt} as r (bucket, consumer, message_id, type, correlation_id, status, attempts, last_error)

@@ -7,7 +7,7 @@ export interface GuardedTransaction<Tx> {
   /** From now on every call through `tx` is refused. */
   close(): void;
   /** The text that was sent last, by node-postgres. */
-  lastText(): string | undefined;
+  lastText: string | undefined;
   /** Asks the server to stop what `tx` is waiting for, by postgres.js; settles when it has been asked. */
   cancel(): Promise<unknown>;
 }
@@ -15,11 +15,10 @@ export interface GuardedTransaction<Tx> {
 /**
  * A transaction that ends for its user when it ends for the database. The connection goes back to a pool then, and a
  * late query, of a handler that timed out or forgot an await, would land in somebody else's transaction. Nor may its user
- * end it.
+ * end it. `onUse` is called before anything goes through.
  */
-export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTransaction<Tx> {
+export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () => void): GuardedTransaction<Tx> {
   let over = false;
-  let lastText: string | undefined;
   const sent = new Set<PostgresJsQuery>();
   const check = (): void => {
     if (over) throw transactionIsOver();
@@ -47,12 +46,15 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
                 check();
                 const text = textOf(args[0]);
                 refuseTransactionControl(text);
-                lastText = text;
+                guarded.lastText = text;
+                onUse?.();
               } catch (error) {
                 return Promise.reject(error);
               }
               return call(args);
             };
+          case "getTransactionStatus":
+            return () => (onUse === undefined ? call([]) : (onUse(), "T"));
           case "unsafe":
           case "file":
             return (...args: unknown[]) => {
@@ -83,12 +85,13 @@ export function guardTransaction<Tx extends object>(transaction: Tx): GuardedTra
     return (inner: object) => (argument as (tx: object) => unknown)(wrap(inner));
   }
 
-  return {
+  const guarded: GuardedTransaction<Tx> = {
     tx: wrap(transaction),
     close: () => void (over = true),
-    lastText: () => lastText,
+    lastText: undefined,
     cancel: () => Promise.allSettled([...sent].map(async (query) => query.canceller?.(query))),
   };
+  return guarded;
 }
 
 /** The handler was given up and may still be in a query. */
