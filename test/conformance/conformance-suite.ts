@@ -3,15 +3,21 @@ import { afterAll, describe, it } from "vitest";
 import { runConformance, type ConformanceCase } from "../../src/testing/index.ts";
 import { targetFile, type CaseResult, type Target, type TargetResults } from "./targets.ts";
 
+export interface SuiteOptions<Feature extends string> {
+  /** Cases that need one of these break the server that all share: they run one by one, after the others. */
+  alone?: readonly Feature[];
+}
+
 /** Runs a suite with vitest, several cases at once, and leaves the results for the matrix. */
 export function conformanceSuite<Context, Feature extends string>(
   target: Target<Feature>,
   cases: readonly ConformanceCase<Context, Feature>[],
   context: () => Promise<Context & AsyncDisposable>,
+  { alone = [] }: SuiteOptions<Feature> = {},
 ): void {
   const results = new Map<string, CaseResult>();
-  describe.concurrent(`on ${target.id}`, () => {
-    runConformance(cases, {
+  const hand = (some: readonly ConformanceCase<Context, Feature>[]): void =>
+    runConformance(some, {
       features: target.features,
       context,
       it(title, run) {
@@ -27,7 +33,11 @@ export function conformanceSuite<Context, Feature extends string>(
         it.skipIf(missing.length > 0)(`${title} (not applicable: no ${missing.join(", no ")})`, () => undefined);
       },
     });
-  });
+  const isAlone = ({ needs = [] }: ConformanceCase<Context, Feature>): boolean =>
+    needs.some((feature) => alone.includes(feature));
+  describe.concurrent(`on ${target.id}`, () => hand(cases.filter((one) => !isAlone(one))));
+  const breaking = cases.filter(isAlone);
+  if (breaking.length > 0) describe(`on ${target.id}, one by one`, () => hand(breaking));
   afterAll(() => {
     const file = targetFile(target);
     mkdirSync(new URL(".", file), { recursive: true });
