@@ -35,9 +35,15 @@ export function conformanceSuite<Context, Feature extends string>(
     });
   const isAlone = ({ needs = [] }: ConformanceCase<Context, Feature>): boolean =>
     needs.some((feature) => alone.includes(feature));
-  describe.concurrent(`on ${target.id}`, () => hand(cases.filter((one) => !isAlone(one))));
+  describe.concurrent(`on ${target.id}`, () => {
+    hand(cases.filter((one) => !isAlone(one)));
+  });
   const breaking = cases.filter(isAlone);
-  if (breaking.length > 0) describe(`on ${target.id}, one by one`, () => hand(breaking));
+  if (breaking.length > 0) {
+    describe(`on ${target.id}, one by one`, () => {
+      hand(breaking);
+    });
+  }
   afterAll(() => {
     const file = targetFile(target);
     mkdirSync(new URL(".", file), { recursive: true });
