@@ -31,7 +31,6 @@ create table receipt (
 );`;
 
 const COLUMNS = ["id", "stream", "type", "key", "aggregate_type", "aggregate_id", "payload", "headers"];
-const HEADERS = JSON.stringify({ correlationId: "c-1", schemaVersion: 1 });
 
 /** What a careful team writes by itself: an outbox table, a receipt table, plain INSERTs. */
 export function createHandWritten(url: string, { connections = 8 } = {}): Contestant {
@@ -45,7 +44,8 @@ export function createHandWritten(url: string, { connections = 8 } = {}): Contes
       const values = seqs.flatMap((seq) => {
         const { orderId } = order(seq);
         const payload = JSON.stringify(order(seq));
-        return [randomUUID(), "orders", "order_created", orderId, "order", orderId, payload, HEADERS];
+        const headers = JSON.stringify({ correlationId: `request-${orderId}`, schemaVersion: 1 });
+        return [randomUUID(), "orders", "order_created", orderId, "order", orderId, payload, headers];
       });
       await client.query(insertStatement(seqs.length), values);
     },

@@ -28,7 +28,7 @@ export function createTxbox(url: string): Contestant {
     const messages = seqs.map((seq) => {
       const payload = order(seq);
       const { orderId } = payload;
-      const headers = { correlationId: "c-1", schemaVersion: 1 };
+      const headers = { correlationId: `request-${orderId}`, schemaVersion: 1 };
       return {
         stream: "orders",
         type: "order_created" as const,

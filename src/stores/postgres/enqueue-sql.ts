@@ -64,9 +64,12 @@ function oneSql(names: Names, given: readonly number[], { chosen, sendsText }: O
   const present = COLUMNS.filter((_, i) => given.includes(i));
   const into = `insert into ${names.message} (${present.map(([name]) => name).join(", ")})`;
   const casts = present.map(([, type], i) => cast(i + 1, type));
-  // In VALUES a parameter takes the type of its column, and a cast would only cost time.
-  const bare = present.map(([, type], i) => (sendsText || type === arrayType(type) ? `$${i + 1}` : casts[i]));
-  if (!chosen) return `${into} values (${bare.join(", ")})`;
+  if (!chosen) {
+    // A parameter takes the type of the procedure's, and a cast would only cost time.
+    const bare = present.map(([, type], i) => (sendsText || type === arrayType(type) ? `$${i + 1}` : casts[i]));
+    const args = COLUMNS.map((column) => bare[present.indexOf(column)] ?? "null");
+    return `call ${names.enqueue}(${args.join(", ")})`;
+  }
   return `with fresh as (insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id)
     ${into} select ${casts.join(", ")} from fresh`;
 }

@@ -328,6 +328,8 @@ function pgliteDatabase(client: Pglite): Database {
   return { ...pgliteRunner(client), single: true, transaction, lazyTransaction: transaction };
 }
 
+const pgRunners = new WeakMap<PgClient, ScriptRunner & { mayAutocommit: boolean }>();
+
 /** The user's transaction as a runner. Refuses what is visibly not a transaction. */
 export function transactionRunner(tx: PostgresTx): ScriptRunner & { mayAutocommit: boolean } {
   if (isObject(tx)) {
@@ -341,10 +343,12 @@ export function transactionRunner(tx: PostgresTx): ScriptRunner & { mayAutocommi
     }
     if ("totalCount" in tx) throw notATransaction("a pg.Pool", "Check out a client, BEGIN, and pass that client");
     if ("query" in tx && typeof tx.query === "function") {
-      const client = tx;
-      const status = client.getTransactionStatus?.();
+      const status = tx.getTransactionStatus?.();
       if (status === "I") throw notATransaction("a client outside a transaction", "Run BEGIN on it first");
-      return { ...pgRunner(client), mayAutocommit: status !== "T" };
+      let known = pgRunners.get(tx);
+      if (known === undefined) pgRunners.set(tx, (known = { ...pgRunner(tx), mayAutocommit: true }));
+      known.mayAutocommit = status !== "T";
+      return known;
     }
   }
   throw notATransaction(

@@ -30,6 +30,7 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
       "-- A writer adds messages and cannot touch those that are there; xid and position are the database's.",
     );
     grant(`insert (${columnsOfMessage}), select (position, id)`, names.message, writer);
+    grant("execute", `procedure ${names.enqueue}`, writer);
     grant("insert (id), select (id), delete", names.enqueued_id, writer);
     grant(`insert (${columnsOfMessage}, deliver_at), select (id), delete`, names.scheduled, writer);
   }

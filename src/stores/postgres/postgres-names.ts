@@ -20,11 +20,12 @@ const TABLES = [
   "receipt_floor",
   "message_status",
   "migration",
+  "enqueue",
 ] as const;
 
 export type TableName = (typeof TABLES)[number];
 
-/** Quoted, schema-qualified names of every table and view. */
+/** Quoted, schema-qualified names of every table, view and procedure. */
 export type Names = Readonly<Record<TableName, string>> & {
   readonly schema: string;
   /** The quoted name of a table made at run time, such as a segment. */

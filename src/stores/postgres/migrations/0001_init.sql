@@ -23,12 +23,26 @@ create table "txbox"."message" (
 create index on "txbox"."message" (xid, position);
 create index on "txbox"."message" using brin (created_at);
 create index on "txbox"."message" (id);
-create index on "txbox"."message" (key, position) where key is not null;
-create index on "txbox"."message" (aggregate_id, aggregate_type) where aggregate_id is not null;
-create index on "txbox"."message" (correlation_id) where correlation_id is not null;
+create index on "txbox"."message" (key, position);
+-- An aggregate's id is most often the key as well, which has an index already.
+create index on "txbox"."message" (aggregate_id, aggregate_type) where aggregate_id is distinct from key;
+create index on "txbox"."message" (correlation_id);
 
 create table "txbox"."message_0" partition of "txbox"."message" for values from (minvalue) to (4294967296);
 create table "txbox"."message_1" partition of "txbox"."message" for values from (4294967296) to (8589934592);
+
+-- Writes one message. The server keeps the plan of the INSERT inside, which saves a third of its time, and unlike a
+-- prepared statement this works behind every connection pooler.
+create procedure "txbox"."enqueue"(
+  id text, size integer, lane smallint, stream text, type text, key text, aggregate_type text, aggregate_id text,
+  correlation_id text, headers json, payload json, body bytea
+) language plpgsql as $txbox_enqueue$
+begin
+  insert into "txbox"."message"
+    (id, size, lane, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body)
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+end
+$txbox_enqueue$;
 
 -- Segment n holds positions from n * 2^32. It is closed when writers have gone on to the next one.
 create table "txbox"."segment" (

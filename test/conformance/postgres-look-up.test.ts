@@ -1,0 +1,66 @@
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createOutbox } from "../../src/index.ts";
+import { createPostgresStore } from "../../src/stores/postgres/index.ts";
+import type { TestDatabase } from "../harness/index.ts";
+import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+
+const MESSAGES = 20_000;
+
+describe.skipIf(!hasPostgres())("looking up messages in a long log", () => {
+  let database: TestDatabase;
+  let pool: pg.Pool;
+
+  beforeAll(async () => {
+    database = await testDatabase();
+    pool = new pg.Pool({ connectionString: database.url, max: 2 });
+    const store = createPostgresStore({ client: pool });
+    await store.migrator.migrate();
+    const client = await pool.connect();
+    const outbox = createOutbox({ store });
+    await client.query("begin");
+    const messages = Array.from({ length: MESSAGES }, (_, i) => ({
+      stream: "s",
+      type: "t",
+      id: `id-${i}`,
+      // Every other message has an aggregate that is not its key.
+      key: `a-${i % 2000}`,
+      aggregateType: "order",
+      aggregateId: i % 2 === 0 ? `a-${i % 2000}` : `b-${i % 2000}`,
+      headers: { correlationId: `c-${i % 4000}` },
+      payload: i,
+    }));
+    for (let from = 0; from < MESSAGES; from += 5000) await outbox.enqueue(client, messages.slice(from, from + 5000));
+    await client.query("commit");
+    client.release();
+    await pool.query("vacuum analyze txbox.message");
+  });
+  afterAll(async () => {
+    await pool.end();
+    await database.drop();
+  });
+
+  it.each([
+    [{ id: "id-7" }, 1],
+    [{ key: "a-7" }, 10],
+    [{ aggregateId: "a-8", aggregateType: "order" }, 10],
+    [{ aggregateId: "b-7" }, 10],
+    [{ correlationId: "c-7" }, 5],
+  ])("finds %o by an index", async (query, count) => {
+    const plans: string[] = [];
+    const watched = {
+      totalCount: pool.totalCount,
+      connect: pool.connect.bind(pool),
+      async query(config: { text: string; values: unknown[] }) {
+        const { rows } = await pool.query<{ "QUERY PLAN": string }>(`explain ${config.text}`, config.values);
+        plans.push(rows.map((row) => row["QUERY PLAN"]).join("\n"));
+        return pool.query(config);
+      },
+    };
+    const { admin } = createPostgresStore({ client: watched as never });
+    expect(await admin.find(query)).toHaveLength(count);
+    expect(plans).toHaveLength(1);
+    expect(plans[0]).toMatch(/Index/);
+    expect(plans[0]).not.toMatch(/Seq Scan on message_0/);
+  });
+});
