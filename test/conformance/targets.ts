@@ -51,6 +51,42 @@ export const inProcessSubscriber: Target<SubscriberFeature> = {
   features: ["keyOrder", "parallel"],
 };
 
+function redisPublisher(client: "ioredis" | "node-redis"): Target<PublisherFeature> {
+  return {
+    id: `redis-publisher-${client}`,
+    suite: "publisher",
+    adapter: "redis",
+    label: `Redis 7 (Debian), ${client}, publishing`,
+    features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
+  };
+}
+
+function redisSubscriber(client: "ioredis" | "node-redis"): Target<SubscriberFeature> {
+  return {
+    id: `redis-subscriber-${client}`,
+    suite: "subscriber",
+    adapter: "redis",
+    label: `Redis 7 (Debian), ${client}, subscribing`,
+    features: [
+      "redelivery",
+      "durable",
+      "keyOrder",
+      "orderedRetry",
+      "parallel",
+      "competing",
+      "foreign",
+      "reconnect",
+      "restart",
+      "deadLetters",
+    ],
+  };
+}
+
+export const redisPublisherIoredis: Target<PublisherFeature> = redisPublisher("ioredis");
+export const redisPublisherNodeRedis: Target<PublisherFeature> = redisPublisher("node-redis");
+export const redisSubscriberIoredis: Target<SubscriberFeature> = redisSubscriber("ioredis");
+export const redisSubscriberNodeRedis: Target<SubscriberFeature> = redisSubscriber("node-redis");
+
 export const targets: readonly Target[] = [
   nodePostgres,
   postgresJs,
@@ -59,6 +95,10 @@ export const targets: readonly Target[] = [
   pglite,
   inProcessPublisher,
   inProcessSubscriber,
+  redisPublisherIoredis,
+  redisPublisherNodeRedis,
+  redisSubscriberIoredis,
+  redisSubscriberNodeRedis,
 ];
 
 /** Where a run leaves its results. */

@@ -10,3 +10,4 @@ export { type NodeExit, type NodeProcess, spawnNode, type SpawnNodeOptions } fro
 export { type MongodbOptions, type MongodbServer, startMongodb } from "./start-mongodb.ts";
 export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./start-pgbouncer.ts";
 export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
+export { type RedisOptions, type RedisServer, startRedis } from "./start-redis.ts";

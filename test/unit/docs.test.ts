@@ -41,6 +41,9 @@ describe("reference", () => {
     ["src/outbox/outbox.ts", "OutboxOptions", "docs/stores/postgres.md"],
     ["src/inbox/inbox.ts", "InboxOptions", "docs/inbox.md"],
     ["src/brokers/in-process/in-process-bus.ts", "InProcessBusOptions", "docs/in-process.md"],
+    ["src/brokers/redis/redis-publisher-options.ts", "RedisPublisherOptions", "docs/brokers/redis.md"],
+    ["src/brokers/redis/redis-subscriber-options.ts", "RedisSubscriberOptions", "docs/brokers/redis.md"],
+    ["src/brokers/shared/subscriber-options.ts", "SubscriberOptions", "docs/brokers/redis.md"],
     ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
   ])("%s: every field of %s is in %s", (source, name, path) => {

@@ -14,6 +14,8 @@ export interface Delivery {
   /** Aborts when the broker may have given the message to another. */
   readonly signal: AbortSignal;
   done(): Promise<void> | void;
+  /** Told of every failed attempt that another will follow; for brokers that can keep the number. Must not throw. */
+  failed?(attempts: number): void;
   /** Puts it aside as a dead letter, then acknowledges it. Rejects when it could not be put aside. */
   bury(error: unknown, attempts: number): Promise<void>;
   /** It was not done and will not be tried again here: the broker may have it back. */
@@ -127,6 +129,7 @@ export class Deliveries {
       } else if (verdict.status === "unavailable") {
         await this.#pause(this.#outage(verdict.error, ++outages), delivery);
       } else {
+        delivery.failed?.(attempts);
         const delayMs = backoffMs(attempts, this.#settings.backoff);
         this.#settings.emit({ type: "retry", delayMs, ...this.#about(delivery, attempts, verdict.error) });
         await this.#pause(delayMs, delivery);

@@ -1,0 +1,83 @@
+import { PermanentError } from "../../core/errors.ts";
+import type { IncomingMessage, Message } from "../../core/message.ts";
+import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import type { Transport } from "../shared/transport.ts";
+import type { RedisArgument } from "./redis-client.ts";
+
+/** The field that has the body; all others are the envelope. */
+const BODY = "body";
+/** What the server's Lua can pass on in one call, with room to spare. */
+const MAX_FIELDS = 3000;
+
+const TRANSPORT: Transport = {
+  cloudEventPrefixes: ["ce_", "ce-", "cloudEvents:"],
+  asciiOnly: false,
+  reserved: /^(?:body$|dead-)/,
+};
+
+/** Fields and values of a stream's entry, as delivered. */
+export type RawFields = readonly Buffer[];
+
+/** Fields and values of a message, one after the other. */
+export function sealEntry(
+  message: Message,
+  format: EnvelopeFormat,
+  source: string | undefined,
+  maxBytes: number,
+): RedisArgument[] {
+  const fields = sealEnvelope(message, format, TRANSPORT, source);
+  const args: RedisArgument[] = [];
+  for (const name in fields) args.push(name, checked(fields[name]!, name, maxBytes));
+  if (args.length > 2 * MAX_FIELDS) throw tooManyHeaders(args.length / 2);
+  const { body } = message;
+  const bytes = typeof body === "string" ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  args.push(BODY, checked(bytes, BODY, maxBytes));
+  return args;
+}
+
+/** Throws a PermanentError for a broken envelope. */
+export function openEntry(raw: RawFields, streamKey: string): IncomingMessage {
+  const fields: Record<string, string> = {};
+  let body: Buffer | undefined;
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = raw[i]!.toString();
+    if (name === BODY) body = raw[i + 1];
+    else fields[name] = raw[i + 1]!.toString();
+  }
+  // Many producers have no body and write an object's properties as fields.
+  const message = openEnvelope(fields, body ?? JSON.stringify(fields), TRANSPORT);
+  return { ...message, routingKey: streamKey };
+}
+
+/** What to hand on of an entry whose envelope is broken: its body. */
+export function brokenEntry(raw: RawFields): IncomingMessage {
+  const at = raw.findIndex((field, i) => i % 2 === 0 && field.toString() === BODY);
+  return { body: raw[at + 1] ?? "", headers: {} };
+}
+
+/** The entry as it came, and why it is dead. */
+export function deadEntry(raw: RawFields, dead: Readonly<Record<string, string>>): RedisArgument[] {
+  const args: RedisArgument[] = [];
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    if (!(raw[i]!.toString() in dead)) args.push(raw[i]!, raw[i + 1]!);
+  }
+  for (const name in dead) args.push(name, dead[name]!);
+  return args;
+}
+
+function checked(value: RedisArgument, field: string, maxBytes: number): RedisArgument {
+  if (value.length * 3 <= maxBytes) return value;
+  const bytes = Buffer.byteLength(value);
+  if (bytes <= maxBytes) return value;
+  throw new PermanentError(`The ${field} of this message has ${bytes} bytes; Redis takes ${maxBytes}`, {
+    field,
+    fix: "Send a reference instead, or raise proto-max-bulk-len of the server",
+  });
+}
+
+function tooManyHeaders(count: number): PermanentError {
+  return new PermanentError(`This message has ${count} headers; ${MAX_FIELDS} is the most`, {
+    field: "headers",
+    fix: "Put them into the payload, or into one nested header",
+  });
+}

@@ -1,0 +1,137 @@
+import { UnavailableError } from "../../core/errors.ts";
+import { plainConnection, type PlainConnection, type RedisArgument, type RedisClient } from "./redis-client.ts";
+import { explainRedis, isReply, needsOtherServer } from "./redis-errors.ts";
+import type { Script } from "./redis-scripts.ts";
+
+/** How long Redis may take to answer a command that does not block. */
+export const ANSWER_MS = 10_000;
+
+/** One connection at a time, opened when it is needed. A broken one is thrown away with all that was sent over it. */
+export class RedisLink {
+  readonly #client: RedisClient;
+  #current: Promise<RedisConnection> | undefined;
+  #closed = false;
+
+  constructor(client: RedisClient) {
+    this.#client = client;
+  }
+
+  async command(args: readonly RedisArgument[], answerMs?: number): Promise<unknown> {
+    return (await this.connection()).command(args, answerMs);
+  }
+
+  async run(script: Script, keys: readonly string[], args: readonly RedisArgument[]): Promise<unknown> {
+    return (await this.connection()).run(script, keys, args);
+  }
+
+  /** Gives up what is under way; the next command opens another connection. */
+  drop(): void {
+    const current = this.#current;
+    this.#current = undefined;
+    current?.then(
+      (connection) => connection.close(),
+      () => undefined,
+    );
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.drop();
+  }
+
+  /** For commands that have to go over one connection. */
+  async connection(): Promise<RedisConnection> {
+    if (this.#closed) throw new UnavailableError("The connection to Redis was closed");
+    const current = (this.#current ??= RedisConnection.open(this.#client));
+    try {
+      const connection = await current;
+      if (connection.open) return connection;
+    } catch (error) {
+      if (this.#current === current) this.#current = undefined;
+      throw explainRedis(error);
+    }
+    if (this.#current === current) this.#current = undefined;
+    return this.connection();
+  }
+}
+
+export class RedisConnection {
+  readonly #plain: PlainConnection;
+  readonly #waiting = new Set<(error: Error) => void>();
+  #open = true;
+
+  private constructor(plain: PlainConnection) {
+    this.#plain = plain;
+    plain.on("end", () => this.close());
+    plain.on("close", () => this.close());
+  }
+
+  static async open(client: RedisClient): Promise<RedisConnection> {
+    const plain = plainConnection(client);
+    // The event knows more than the promise: ioredis rejects with "Connection is closed" whatever happened.
+    let reason: Error | undefined;
+    const connection = new RedisConnection(plain);
+    plain.on("error", (error) => {
+      reason ??= error;
+      connection.close();
+    });
+    try {
+      await plain.connect();
+      return connection;
+    } catch (error) {
+      connection.close();
+      throw reason ?? error;
+    }
+  }
+
+  get open(): boolean {
+    return this.#open;
+  }
+
+  /** Rejects with the server's own error when it answered, with an UnavailableError otherwise. */
+  async command(args: readonly RedisArgument[], answerMs: number = ANSWER_MS): Promise<unknown> {
+    try {
+      return await this.#send(args, answerMs);
+    } catch (error) {
+      if (error instanceof Error && needsOtherServer(error.message)) this.close();
+      throw error;
+    }
+  }
+
+  async run(script: Script, keys: readonly string[], args: readonly RedisArgument[]): Promise<unknown> {
+    const rest = [String(keys.length), ...keys, ...args];
+    try {
+      return await this.command(["EVALSHA", script.sha, ...rest]);
+    } catch (error) {
+      if (!isReply(error, "NOSCRIPT")) throw error;
+      return this.command(["EVAL", script.source, ...rest]);
+    }
+  }
+
+  #send(args: readonly RedisArgument[], answerMs: number): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const settle = (then: () => void): void => {
+        clearTimeout(timer);
+        this.#waiting.delete(fail);
+        then();
+      };
+      const fail = (error: Error): void => settle(() => reject(error));
+      const timer = setTimeout(() => {
+        fail(new UnavailableError(`Redis did not answer within ${answerMs} ms`));
+        this.close();
+      }, answerMs);
+      this.#waiting.add(fail);
+      this.#plain.send(args).then(
+        (reply) => settle(() => resolve(reply)),
+        (error: unknown) => fail(error instanceof Error ? error : new Error(String(error))),
+      );
+    });
+  }
+
+  close(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    this.#plain.close();
+    for (const fail of this.#waiting) fail(new UnavailableError("The connection to Redis was lost"));
+  }
+}

@@ -1,0 +1,130 @@
+import { createHash } from "node:crypto";
+
+/** A script of the server: it runs alone, and whole or not at all as far as others and the append-only file can see. */
+export interface Script {
+  readonly source: string;
+  readonly sha: string;
+}
+
+function script(source: string): Script {
+  return { source, sha: createHash("sha1").update(source).digest("hex") };
+}
+
+/**
+ * Adds entries in order and ends at the first that fails: nothing behind it has been tried.
+ * KEYS: streams. ARGV: "1" to create streams, how to trim, its threshold; then for each entry the number of its
+ * stream, how many fields and values follow, and these. Answers {how many were added, error of the next}; no error: all.
+ */
+export const ADD: Script = script(`
+local create, trim, threshold = ARGV[1] == '1', ARGV[2], ARGV[3]
+local at, last, added, failure = 4, #ARGV, 0, nil
+while at <= last do
+  local key, ends = KEYS[tonumber(ARGV[at])], at + 1 + tonumber(ARGV[at + 1])
+  local reply
+  if create then
+    reply = redis.pcall('XADD', key, '*', unpack(ARGV, at + 2, ends))
+  else
+    reply = redis.pcall('XADD', key, 'NOMKSTREAM', '*', unpack(ARGV, at + 2, ends))
+  end
+  if not reply then failure = 'MISSING' break end
+  if type(reply) == 'table' and reply.err then failure = reply.err break end
+  added = added + 1
+  at = ends + 1
+end
+if trim ~= '' and added > 0 then
+  if trim == 'MINID' then threshold = string.format('%.0f', redis.call('TIME')[1] * 1000 - threshold) end
+  for _, key in ipairs(KEYS) do redis.pcall('XTRIM', key, trim, '~', threshold) end
+end
+if failure then return {added, failure} end
+return {added}
+`);
+
+/** KEYS: lock. ARGV: token, ms. Answers 1 when it is still ours, 0 when it is nobody's, -1 when another has it. */
+export const RENEW: Script = script(`
+local owner = redis.call('GET', KEYS[1])
+if not owner then return 0 end
+if owner ~= ARGV[1] then return -1 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+`);
+
+/** KEYS: lock. ARGV: token. */
+export const LET_GO: Script = script(`
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+`);
+
+/** KEYS: stream, lock. ARGV: token, group, consumer, count. New entries, unless the lock is another's: then nothing. */
+export const TAKE: Script = script(`
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return false end
+local reply = redis.call('XREADGROUP', 'GROUP', ARGV[2], ARGV[3], 'COUNT', ARGV[4], 'STREAMS', KEYS[1], '>')
+if not reply then return {} end
+return reply[1][2]
+`);
+
+/**
+ * Adds the dead letter, then acknowledges; neither when the entry is not pending any more.
+ * KEYS: stream, dead-letter stream. ARGV: group, id, fields and values.
+ */
+export const BURY: Script = script(`
+if #redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[2], ARGV[2], 1) == 0 then return 0 end
+local entry = {'XADD', KEYS[2], '*'}
+for at = 3, #ARGV do entry[#entry + 1] = ARGV[at] end
+redis.call(unpack(entry))
+return redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
+`);
+
+/** KEYS: stream. ARGV: group, consumer, ids. Says that they are being worked on; answers those that are another's by now. */
+export const TOUCH: Script = script(`
+local lost = {}
+for at = 3, #ARGV do
+  local id = ARGV[at]
+  if #redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1, ARGV[2]) == 0 then
+    lost[#lost + 1] = id
+  else
+    redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, id, 'JUSTID')
+  end
+end
+return lost
+`);
+
+/** KEYS: stream. ARGV: group, consumer, id, number of the next attempt. Keeps that number, unless the entry is another's. */
+export const COUNT: Script = script(`
+if #redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1, ARGV[2]) == 0 then return 0 end
+redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', ARGV[4], 'JUSTID')
+return 1
+`);
+
+/**
+ * Leaves the group: what is pending may be taken by anybody at once and the present attempt does not count.
+ * KEYS: stream. ARGV: group, consumer, "1" to delete the consumer when it leaves nothing.
+ */
+export const LEAVE: Script = script(`
+local start = '-'
+local left = 0
+while true do
+  local rows = redis.call('XPENDING', KEYS[1], ARGV[1], start, '+', 500, ARGV[2])
+  for _, row in ipairs(rows) do
+    local attempts = math.max(0, row[4] - 1)
+    redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, row[1], 'IDLE', 86400000, 'RETRYCOUNT', attempts, 'JUSTID')
+    start = '(' .. row[1]
+    left = left + 1
+  end
+  if #rows < 500 then break end
+end
+if left == 0 and ARGV[3] == '1' then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2]) end
+return left
+`);
+
+/** KEYS: stream. ARGV: group, ms. Deletes consumers with nothing pending that have not come by for so long. */
+export const SWEEP: Script = script(`
+local deleted = 0
+for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local about = {}
+  for at = 1, #info, 2 do about[info[at]] = info[at + 1] end
+  if about.pending == 0 and about.idle > tonumber(ARGV[2]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], about.name)
+    deleted = deleted + 1
+  end
+end
+return deleted
+`);

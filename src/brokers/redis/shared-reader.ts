@@ -1,0 +1,28 @@
+import { StreamReader } from "./stream-reader.ts";
+
+/** One of several readers of a stream: takes what it can get, and what others have left lying. Keeps no order. */
+export class SharedReader extends StreamReader {
+  protected async takeEntries(): Promise<void> {
+    await this.takePending({ member: this.group.member });
+    this.recovered();
+    const { clock, takeOverAfterMs } = this.settings;
+    let takeOverAt = 0;
+    while (!this.stopping.signal.aborted) {
+      if (clock.monotonic() >= takeOverAt) {
+        await this.takePending({ minIdleMs: takeOverAfterMs });
+        takeOverAt = clock.monotonic() + takeOverAfterMs / 2;
+      }
+      const entries = await this.group.read(this.blocking, await this.room(), this.blockMs);
+      for (const entry of entries) this.deliver(entry, 0);
+    }
+  }
+
+  protected async keepEntries(): Promise<void> {
+    const { ids } = this.held;
+    if (ids.length > 0) for (const id of await this.group.touch(ids)) this.held.lose(id);
+  }
+
+  protected lossOf(): AbortController {
+    return new AbortController();
+  }
+}

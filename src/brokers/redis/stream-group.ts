@@ -1,0 +1,201 @@
+import { TxboxError } from "../../core/errors.ts";
+import type { RedisArgument } from "./redis-client.ts";
+import type { RawFields } from "./redis-entry.ts";
+import { isReply } from "./redis-errors.ts";
+import type { RedisLink } from "./redis-link.ts";
+import { BURY, COUNT, LEAVE, LET_GO, RENEW, SWEEP, TAKE, TOUCH } from "./redis-scripts.ts";
+
+export interface StreamEntry {
+  readonly id: string;
+  readonly fields: RawFields;
+}
+
+/** An entry that a consumer has and has not acknowledged. `deliveries` is the number of its present attempt. */
+export interface PendingEntry {
+  readonly id: string;
+  readonly member: string;
+  readonly deliveries: number;
+}
+
+export interface PendingQuery {
+  after: string | undefined;
+  count: number;
+  minIdleMs?: number;
+  member?: string;
+}
+
+/** More than the server's Lua can pass on in one call. */
+const MANY_FIELDS = 6000;
+
+/** Everything that is asked of Redis about one stream, by one member of one group. */
+export class StreamGroup {
+  readonly streamKey: string;
+  readonly group: string;
+  readonly member: string;
+  readonly #link: RedisLink;
+  readonly #lock: string;
+
+  constructor(link: RedisLink, streamKey: string, group: string, member: string) {
+    this.#link = link;
+    this.streamKey = streamKey;
+    this.group = group;
+    this.member = member;
+    this.#lock = `${streamKey}:${group}:reader`;
+  }
+
+  /** Throws `not_found` for what is missing and may not be created. */
+  async ensure(declare: boolean): Promise<void> {
+    const { streamKey, group } = this;
+    if (declare) {
+      try {
+        await this.#link.command(["XGROUP", "CREATE", streamKey, group, "0", "MKSTREAM"]);
+      } catch (error) {
+        if (!isReply(error, "BUSYGROUP")) throw wrongType(error, streamKey);
+      }
+      return;
+    }
+    if (Number(await this.#link.command(["EXISTS", streamKey])) === 0)
+      throw missing(`There is no stream "${streamKey}" in Redis`);
+    if ((await this.#about()) === undefined) throw missing(`The stream "${streamKey}" has no group "${group}"`);
+  }
+
+  /** The id up to which the group has been given entries. */
+  async lastDelivered(): Promise<string> {
+    return (await this.#about())?.get("last-delivered-id") ?? "0-0";
+  }
+
+  async pending({ after, count, minIdleMs = 0, member }: PendingQuery): Promise<PendingEntry[]> {
+    const idle = minIdleMs === 0 ? [] : ["IDLE", String(minIdleMs)];
+    const range = [after === undefined ? "-" : `(${after}`, "+", String(count)];
+    const of = member === undefined ? range : [...range, member];
+    const reply = await this.#link.command(["XPENDING", this.streamKey, this.group, ...idle, ...of]);
+    return (reply as [Buffer, Buffer, number, number][]).map(([id, owner, , deliveries]) => ({
+      id: id.toString(),
+      member: owner.toString(),
+      deliveries,
+    }));
+  }
+
+  /** Takes pending entries over; those that are gone, or not idle for so long, are not among the answer. */
+  async claim(ids: readonly string[], minIdleMs: number, deliveries: number): Promise<StreamEntry[]> {
+    const to = ["XCLAIM", this.streamKey, this.group, this.member, String(minIdleMs)];
+    return entriesOf(await this.#link.command([...to, ...ids, "RETRYCOUNT", String(deliveries)]));
+  }
+
+  async exists(id: string): Promise<boolean> {
+    return entriesOf(await this.#link.command(["XRANGE", this.streamKey, id, id])).length > 0;
+  }
+
+  /** New entries, if the lock is held with this token; undefined when it is not. */
+  async take(token: string, count: number): Promise<StreamEntry[] | undefined> {
+    const keys = [this.streamKey, this.#lock];
+    const reply = await this.#link.run(TAKE, keys, [token, this.group, this.member, String(count)]);
+    return reply === null ? undefined : entriesOf(reply);
+  }
+
+  /** New entries; waits for some over a connection of its own. */
+  async read(blocking: RedisLink, count: number, blockMs: number): Promise<StreamEntry[]> {
+    const { streamKey, group, member } = this;
+    const how = ["GROUP", group, member, "COUNT", String(count), "BLOCK", String(blockMs)];
+    const reply = await blocking.command(["XREADGROUP", ...how, "STREAMS", streamKey, ">"], blockMs + 5000);
+    return entriesOf(ofOneStream(reply));
+  }
+
+  /** Resolves when there is an entry after this one, or when the time is over. */
+  async waitForMore(blocking: RedisLink, after: string, blockMs: number): Promise<void> {
+    const read = ["XREAD", "COUNT", "1", "BLOCK", String(blockMs), "STREAMS", this.streamKey, after];
+    await blocking.command(read, blockMs + 5000);
+  }
+
+  async acknowledge(ids: readonly string[]): Promise<void> {
+    await this.#link.command(["XACK", this.streamKey, this.group, ...ids]);
+  }
+
+  async bury(id: string, deadKey: string, fields: readonly RedisArgument[]): Promise<void> {
+    if (fields.length <= MANY_FIELDS) {
+      await this.#link.run(BURY, [this.streamKey, deadKey], [this.group, id, ...fields]);
+      return;
+    }
+    await this.#link.command(["XADD", deadKey, "*", ...fields]);
+    await this.acknowledge([id]);
+  }
+
+  /** Keeps the number of attempts for whoever has the entry next. */
+  async failed(id: string, attempts: number): Promise<void> {
+    await this.#link.run(COUNT, [this.streamKey], [this.group, this.member, id, String(attempts + 1)]);
+  }
+
+  /** Shows that these are being worked on; answers those that another has taken over. */
+  async touch(ids: readonly string[]): Promise<string[]> {
+    const lost = await this.#link.run(TOUCH, [this.streamKey], [this.group, this.member, ...ids]);
+    return (lost as Buffer[]).map(String);
+  }
+
+  async acquire(token: string, ms: number): Promise<boolean> {
+    return (await this.#link.command(["SET", this.#lock, token, "NX", "PX", String(ms)])) !== null;
+  }
+
+  async renew(token: string, ms: number): Promise<"ours" | "nobody's" | "another's"> {
+    const reply = Number(await this.#link.run(RENEW, [this.#lock], [token, String(ms)]));
+    if (reply === 0) return "nobody's";
+    return reply > 0 ? "ours" : "another's";
+  }
+
+  async letGo(token: string): Promise<void> {
+    await this.#link.run(LET_GO, [this.#lock], [token]);
+  }
+
+  async leave(deleteMember: boolean): Promise<void> {
+    await this.#link.run(LEAVE, [this.streamKey], [this.group, this.member, deleteMember ? "1" : "0"]);
+  }
+
+  async sweep(idleMs: number): Promise<void> {
+    await this.#link.run(SWEEP, [this.streamKey], [this.group, String(idleMs)]);
+  }
+
+  async #about(): Promise<Map<string, string> | undefined> {
+    let groups: unknown;
+    try {
+      groups = await this.#link.command(["XINFO", "GROUPS", this.streamKey]);
+    } catch (error) {
+      throw wrongType(error, this.streamKey);
+    }
+    for (const info of groups as unknown[][]) {
+      const about = new Map<string, string>();
+      for (let i = 0; i + 1 < info.length; i += 2) about.set(String(info[i]), String(info[i + 1]));
+      if (about.get("name") === this.group) return about;
+    }
+    return undefined;
+  }
+}
+
+/** RESP2 answers pairs of stream and entries, RESP3 a map; both may be nothing. */
+function ofOneStream(reply: unknown): unknown {
+  if (!Array.isArray(reply) || reply.length === 0) return [];
+  return Array.isArray(reply[0]) ? (reply[0][1] as unknown) : (reply[1] as unknown);
+}
+
+/** Entries that were deleted have no fields, or are no entries at all. */
+function entriesOf(reply: unknown): StreamEntry[] {
+  const entries: StreamEntry[] = [];
+  for (const entry of (reply ?? []) as ([Buffer, RawFields | null] | null)[]) {
+    if (entry?.[1] != null) entries.push({ id: entry[0].toString(), fields: entry[1] });
+  }
+  return entries;
+}
+
+function missing(what: string): TxboxError {
+  return new TxboxError("not_found", what, {
+    field: "streams",
+    fix: "Check the name, or let createRedisSubscriber create it with declare: true",
+  });
+}
+
+function wrongType(error: unknown, streamKey: string): unknown {
+  if (!isReply(error, "WRONGTYPE")) return error;
+  return new TxboxError("invalid_option", `The key "${streamKey}" in Redis holds something else than a stream`, {
+    field: "streams",
+    fix: "Check the name",
+    cause: error,
+  });
+}

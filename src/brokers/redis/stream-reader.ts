@@ -1,0 +1,224 @@
+import { backoffMs } from "../../core/backoff.ts";
+import { describeError } from "../../core/errors.ts";
+import type { IncomingMessage } from "../../core/message.ts";
+import { deadHeaders } from "../shared/dead-letter.ts";
+import type { Deliveries } from "../shared/deliveries.ts";
+import { HeldEntries } from "./held-entries.ts";
+import { brokenEntry, deadEntry, openEntry } from "./redis-entry.ts";
+import { explainRedis, isReply } from "./redis-errors.ts";
+import type { RedisLink } from "./redis-link.ts";
+import type { RedisSubscriberSettings } from "./redis-subscriber-options.ts";
+import type { PendingEntry, StreamEntry, StreamGroup } from "./stream-group.ts";
+
+export interface ReaderParts {
+  readonly consumer: string;
+  readonly group: StreamGroup;
+  /** For commands that wait on the server. */
+  readonly blocking: RedisLink;
+  readonly deliveries: Deliveries;
+  readonly settings: RedisSubscriberSettings;
+}
+
+/** Whoever has not come by for so long, and has nothing pending, is gone for good. */
+const FORGET_MEMBERS_MS = 24 * 60 * 60 * 1000;
+const RECONNECT = { baseMs: 50, maxMs: 2000 };
+const MAX_BLOCK_MS = 5000;
+const PAGE = 500;
+/** When there is more waiting than can be worked on, a little patience makes for fuller requests. */
+const GATHER_MS = 5;
+
+/** Reads one stream until it is stopped, whatever happens to the server meanwhile. */
+export abstract class StreamReader {
+  protected readonly group: StreamGroup;
+  protected readonly blocking: RedisLink;
+  protected readonly settings: RedisSubscriberSettings;
+  protected readonly held: HeldEntries;
+  protected readonly stopping = new AbortController();
+  readonly #ended = new AbortController();
+  readonly #consumer: string;
+  readonly #deliveries: Deliveries;
+  #running: Promise<unknown> | undefined;
+  #outages = 0;
+  /** Nothing pending is from this life of the member yet. */
+  #newborn = true;
+
+  constructor({ consumer, group, blocking, deliveries, settings }: ReaderParts) {
+    this.group = group;
+    this.blocking = blocking;
+    this.settings = settings;
+    this.held = new HeldEntries(group);
+    this.#consumer = consumer;
+    this.#deliveries = deliveries;
+  }
+
+  start(): void {
+    this.#running = Promise.all([this.#read(), this.#tend()]);
+  }
+
+  /** Takes no more entries; those in hand stay ours until `end`. */
+  stopTaking(): void {
+    this.stopping.abort();
+    this.blocking.close();
+  }
+
+  /** Once nothing is in hand: tells Redis what is done, and leaves the rest to others. */
+  async end(deleteMember: boolean): Promise<void> {
+    const told = await this.held.flush();
+    this.#ended.abort();
+    await this.#running;
+    // From who cannot say goodbye, others take over.
+    if (told) await this.leave(deleteMember).catch(() => undefined);
+    this.held.end();
+  }
+
+  /** Takes entries until something goes wrong or the right to do so is lost. Called again and again. */
+  protected abstract takeEntries(): Promise<void>;
+  /** What has to be done every now and then to keep what is in hand. */
+  protected abstract keepEntries(): Promise<void>;
+
+  protected async leave(deleteMember: boolean): Promise<void> {
+    await this.group.leave(deleteMember);
+  }
+
+  protected get blockMs(): number {
+    return Math.min(MAX_BLOCK_MS, Math.floor(this.settings.takeOverAfterMs / 3));
+  }
+
+  /** Resolves to how many entries may be taken now; at least one unless it is being stopped. */
+  protected async room(): Promise<number> {
+    const { prefetch, concurrency, clock } = this.settings;
+    const { stopping } = this;
+    await this.#deliveries.room(prefetch);
+    const { inHand } = this.#deliveries;
+    if (inHand > Math.max(concurrency, prefetch / 2)) await clock.sleep(GATHER_MS, stopping.signal);
+    return Math.min(PAGE, Math.max(1, prefetch - this.#deliveries.inHand));
+  }
+
+  /**
+   * Takes pending entries that are not in hand, in order: of everybody or of one member. An attempt counts when it began
+   * elsewhere or in another life; one whose answer was lost on the way has not begun.
+   */
+  protected async takePending(from: { member?: string; minIdleMs?: number }): Promise<void> {
+    const newborn = this.#newborn;
+    let after: string | undefined;
+    while (!this.stopping.signal.aborted) {
+      const count = await this.room();
+      const page = await this.group.pending({ ...from, after, count });
+      const last = page.at(-1);
+      if (last === undefined) break;
+      after = last.id;
+      await this.#claim(
+        page.filter(({ id }) => !this.held.has(id)),
+        from.minIdleMs ?? 0,
+        newborn,
+      );
+    }
+    this.#newborn = false;
+  }
+
+  async #claim(rows: readonly PendingEntry[], minIdleMs: number, newborn: boolean): Promise<void> {
+    const attemptOf = ({ member, deliveries }: PendingEntry): number =>
+      newborn || member !== this.group.member ? deliveries + 1 : Math.max(1, deliveries);
+    const claimed = new Map<string, StreamEntry>();
+    for (const [attempt, group] of Map.groupBy(rows, attemptOf)) {
+      const ids = group.map(({ id }) => id);
+      for (const entry of await this.group.claim(ids, minIdleMs, attempt)) claimed.set(entry.id, entry);
+    }
+    for (const row of rows) {
+      const entry = claimed.get(row.id);
+      if (entry !== undefined) this.deliver(entry, attemptOf(row) - 1);
+      else if (!(await this.group.exists(row.id))) await this.#gone(row);
+    }
+  }
+
+  /** The content is lost: all that is left to do is to say so. */
+  async #gone({ id, deliveries }: PendingEntry): Promise<void> {
+    await this.group.acknowledge([id]);
+    const error = `Entry ${id} of ${this.group.streamKey} was trimmed or deleted before it was handled`;
+    this.settings.emit({ type: "dead", consumer: this.#consumer, id: undefined, attempts: deliveries, error });
+  }
+
+  /** Aborts when another may have the entry. */
+  protected abstract lossOf(id: string): AbortController;
+
+  protected deliver({ id, fields }: StreamEntry, attempts: number): void {
+    if (this.held.has(id)) return;
+    const { group, held, settings } = this;
+    const consumer = this.#consumer;
+    const loss = this.lossOf(id);
+    held.add(id, loss);
+    const { message, ...broken } = opened(fields, group.streamKey);
+    this.#deliveries.take({
+      message,
+      ...broken,
+      attempts,
+      signal: loss.signal,
+      done: () => held.done(id),
+      failed: (count) => void group.failed(id, count).catch(() => undefined),
+      release: () => held.drop(id),
+      async bury(error, count) {
+        const headers = deadHeaders(consumer, error, count);
+        await group.bury(id, settings.deadLetter(group.streamKey), deadEntry(fields, headers));
+        held.drop(id);
+      },
+    });
+  }
+
+  protected recovered(): void {
+    if (this.#outages > 0) this.settings.emit({ type: "recovered", consumer: this.#consumer });
+    this.#outages = 0;
+  }
+
+  async #read(): Promise<void> {
+    const { signal } = this.stopping;
+    while (!signal.aborted) {
+      try {
+        await this.takeEntries();
+      } catch (error) {
+        if (!signal.aborted) await this.#waitOut(error);
+      }
+    }
+  }
+
+  async #waitOut(cause: unknown): Promise<void> {
+    const { clock, declare, emit } = this.settings;
+    const { signal } = this.stopping;
+    if (declare && isReply(cause, "NOGROUP")) {
+      // The server has lost its data.
+      await this.group.ensure(true).catch(() => undefined);
+    }
+    const delayMs = Math.max(10, backoffMs(++this.#outages, RECONNECT));
+    const error = describeError(explainRedis(cause));
+    emit({ type: "outage", consumer: this.#consumer, error, attempt: this.#outages, delayMs });
+    await clock.sleep(delayMs, signal);
+  }
+
+  async #tend(): Promise<void> {
+    const { clock, takeOverAfterMs } = this.settings;
+    const { signal } = this.#ended;
+    let sweepAt = clock.monotonic();
+    while (!signal.aborted) {
+      try {
+        await this.keepEntries();
+        if (clock.monotonic() >= sweepAt) {
+          await this.group.sweep(FORGET_MEMBERS_MS);
+          sweepAt = clock.monotonic() + FORGET_MEMBERS_MS / 24;
+        }
+      } catch {
+        // Who reads meets the same error and speaks of it.
+      }
+      await clock.sleep(takeOverAfterMs / 3, signal);
+    }
+  }
+}
+
+function opened(
+  fields: StreamEntry["fields"],
+  streamKey: string,
+): { message: IncomingMessage } | { message: IncomingMessage; broken: unknown } {
+  try {
+    return { message: openEntry(fields, streamKey) };
+  } catch (broken) {
+    return { message: brokenEntry(fields), broken };
+  }
+}
