@@ -46,13 +46,7 @@ export class PageReader {
 
   /** The next page of a window: first what transactions that were running in `prev` left below `lo`, then the rest. */
   async page(cursor: Cursor, limit: number): Promise<Page> {
-    const fetched = BigInt(cursor.fetched);
-    const lastBelow = cursor.lo - 1n;
-    if (cursor.fin !== "{}" && fetched < lastBelow) {
-      const rows = await this.#query(cursor, limit, fetched, true);
-      if (rows.length > 0) return { messages: (await this.#fit(rows)).messages, last: false };
-    }
-    const rows = await this.#query(cursor, limit, fetched > lastBelow ? fetched : lastBelow, false);
+    const rows = await this.#query(cursor, limit);
     const { messages, cut } = await this.#fit(rows);
     return { messages, last: rows.length < limit && !cut };
   }
@@ -77,17 +71,19 @@ export class PageReader {
     return { messages, entries, full: cut || rows.length === limit };
   }
 
-  async #query(cursor: Cursor, limit: number, after: bigint, stragglers: boolean): Promise<LogMessage[]> {
-    const floor = BigInt(cursor.floor);
+  async #query(cursor: Cursor, limit: number): Promise<LogMessage[]> {
+    const [fetched, floor, lastBelow] = [BigInt(cursor.fetched), BigInt(cursor.floor), cursor.lo - 1n];
+    const after = fetched > floor ? fetched : floor;
+    const stragglers = cursor.fin !== "{}" && after < lastBelow;
     const shape = { stragglers, lanes: cursor.lanes.length < LANES, streams: this.streams !== null };
     const params = [
-      String(after > floor ? after : floor),
+      String(after > lastBelow ? after : lastBelow),
       cursor.prev,
       cursor.cur!,
       String(limit),
       String(this.#inline),
     ];
-    if (shape.stragglers) params.push(cursor.fin, String(cursor.lo));
+    if (shape.stragglers) params.push(cursor.fin, String(cursor.lo), String(after));
     if (shape.lanes) params.push(plainArray(cursor.lanes));
     if (this.streams !== null) params.push(textArray(this.streams));
     const rows = await this.#sql.query(pageSql(this.#names, shape), params);

@@ -113,40 +113,39 @@ update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_x
 where (${mine.join(" or ")}) and c.cur is null and ${SOUND} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
 }
 
-/** Whether a window would hold anything. Parameters: xmax of prev, transactions that ran in it. */
+/** Null when a window would hold something. Parameters: the snapshot seen last, xmax of prev, what ran in it. */
 export function probeSql(names: Names): string {
-  return `
-select (select xid from ${names.message} where xid >= $1::text::xid8 order by xid limit 1) is not null
-  or exists (select 1 from unnest($2::text::xid8[]) x where
-       (select position from ${names.message} m where m.xid = x order by position limit 1) is not null)`;
+  return `select ${names.no_news_until}($1, $2::text::xid8, $3::text::xid8[])`;
 }
 
 export interface PageShape {
-  /** Reading the stragglers: rows of transactions that were running in prev, below lo. */
+  /** Also rows below lo, of transactions that were running in prev. */
   stragglers: boolean;
   lanes: boolean;
   streams: boolean;
 }
 
 /**
- * The next page of a window. Parameters: after, prev, cur, limit, inline, then fin and lo for stragglers, then lanes and
- * streams as the shape says. Bodies larger than `inline` bytes are left out, see `largeBodiesSql`: summing up sizes in
- * the database would cost as much as reading the page.
+ * The next page of a window. Parameters: after, prev, cur, limit, inline, then fin, lo and after for stragglers, then
+ * lanes and streams as the shape says. Bodies larger than `inline` bytes are left out, see `largeBodiesSql`: summing up
+ * sizes in the database would cost as much as reading the page.
  */
 export function pageSql(names: Names, shape: PageShape): string {
-  let n = 5;
-  const where = [
-    "position > $1::text::bigint",
+  let n = shape.stragglers ? 8 : 5;
+  const visible = [
     "not pg_visible_in_snapshot(xid, $2::text::pg_snapshot)",
     "pg_visible_in_snapshot(xid, $3::text::pg_snapshot)",
   ];
-  if (shape.stragglers) where.push(`xid = any ($${++n}::text::xid8[])`, `position < $${++n}::text::bigint`);
-  if (shape.lanes) where.push(`lane = any ($${++n}::text::smallint[])`);
+  if (shape.lanes) visible.push(`lane = any ($${++n}::text::smallint[])`);
   // A stored inbox keeps what it received in the same log: only a relay that asks for it gets that.
-  where.push(shape.streams ? `stream = any ($${++n}::text::text[])` : "stream not like 'inbox.%'");
-  return `
-select ${messageColumns("$5::text::int")} from ${names.message}
-where ${where.join(" and ")} order by position limit $4::text::int`;
+  visible.push(shape.streams ? `stream = any ($${++n}::text::text[])` : "stream not like 'inbox.%'");
+  const rows = (...where: string[]) => `select ${messageColumns("$5::text::int")} from ${names.message}
+    where ${[...where, ...visible].join(" and ")} order by position limit $4::text::int`;
+  const rest = rows("position > $1::text::bigint");
+  if (!shape.stragglers) return rest;
+  const before = rows("position > $8::text::bigint", "position < $7::text::bigint", "xid = any ($6::text::xid8[])");
+  // Stragglers are few and lie below everything else of the window.
+  return `select * from ((${before}) union all (${rest})) page order by position limit $4::text::int`;
 }
 
 /** Bodies left out of a page. Parameter: positions. */

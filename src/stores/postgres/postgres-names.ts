@@ -21,11 +21,12 @@ const TABLES = [
   "message_status",
   "migration",
   "enqueue",
+  "no_news_until",
 ] as const;
 
 export type TableName = (typeof TABLES)[number];
 
-/** Quoted, schema-qualified names of every table, view and procedure. */
+/** Quoted, schema-qualified names of every table, view and routine. */
 export type Names = Readonly<Record<TableName, string>> & {
   readonly schema: string;
   /** The quoted name of a table made at run time, such as a segment. */

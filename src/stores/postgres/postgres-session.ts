@@ -19,7 +19,7 @@ const RENUMBER_AFTER = 10_000;
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 256;
 /** An idle relay asks this often whether there is anything before it tries to open a window. */
-const PROBES_PER_OPEN = 20;
+const PROBES_PER_OPEN = 100;
 const UNREADABLE_RETRY_MS = 1000;
 const LOCKED_RETRY_MS = 1000;
 
@@ -57,6 +57,8 @@ export class PostgresSession implements QueueSession {
   #left = false;
   /** Looks since a window was last opened. */
   #quietOpens = 0;
+  /** A snapshot in which nothing had come after `prev`. */
+  #seen = { prev: "", snapshot: "" };
   #paused = false;
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
@@ -245,8 +247,11 @@ export class PostgresSession implements QueueSession {
   async #hasNews(cursor: Cursor): Promise<boolean> {
     if (++this.#quietOpens > PROBES_PER_OPEN) return true;
     const [, horizon, running] = cursor.prev.split(":");
-    const rows = await this.#sql.query(probeSql(this.#names), [horizon!, `{${running ?? ""}}`]);
-    return rows[0]![0] === "t";
+    const seen = this.#seen.prev === cursor.prev ? this.#seen.snapshot : "";
+    const rows = await this.#sql.query(probeSql(this.#names), [seen, horizon!, `{${running ?? ""}}`]);
+    const snapshot = rows[0]?.[0] ?? undefined;
+    this.#seen = { prev: cursor.prev, snapshot: snapshot ?? "" };
+    return snapshot === undefined;
   }
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
@@ -355,6 +360,7 @@ export class PostgresSession implements QueueSession {
     this.#generation++;
     this.#validUntil = 0;
     this.#claims = [];
+    this.#seen = { prev: "", snapshot: "" };
     this.#settler.drop(leaseLost(this.#options.relay));
   }
 

@@ -44,6 +44,27 @@ begin
 end
 $txbox_enqueue$;
 
+-- For an idle relay: null when there are messages past a horizon or of transactions that were running then, else the
+-- snapshot in which there were none. While nothing at all was committed since the one seen last, no table is read. The
+-- plan may be as old as an empty log.
+create function "txbox"."no_news_until"(seen text, horizon xid8, running xid8[]) returns text
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off as $txbox_no_news_until$
+declare
+  present text := pg_current_snapshot()::text;
+begin
+  if present = seen then
+    return present;
+  end if;
+  if (select m.xid from "txbox"."message" m where m.xid >= horizon order by m.xid limit 1) is not null
+    or exists (select from unnest(running) x where
+      (select m.position from "txbox"."message" m where m.xid = x order by m.position limit 1) is not null)
+  then
+    return null;
+  end if;
+  return present;
+end
+$txbox_no_news_until$;
+
 -- Segment n holds positions from n * 2^32. It is closed when writers have gone on to the next one.
 create table "txbox"."segment" (
   n bigint primary key,
