@@ -87,6 +87,33 @@ export const redisPublisherNodeRedis: Target<PublisherFeature> = redisPublisher(
 export const redisSubscriberIoredis: Target<SubscriberFeature> = redisSubscriber("ioredis");
 export const redisSubscriberNodeRedis: Target<SubscriberFeature> = redisSubscriber("node-redis");
 
+export const natsPublisher: Target<PublisherFeature> = {
+  id: "nats-publisher",
+  suite: "publisher",
+  adapter: "nats",
+  label: "NATS JetStream 2.9, @nats-io/transport-node, publishing",
+  features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
+};
+
+export const natsSubscriber: Target<SubscriberFeature> = {
+  id: "nats-subscriber",
+  suite: "subscriber",
+  adapter: "nats",
+  label: "NATS JetStream 2.9, @nats-io/transport-node, subscribing",
+  features: [
+    "redelivery",
+    "durable",
+    "keyOrder",
+    "orderedRetry",
+    "parallel",
+    "competing",
+    "foreign",
+    "reconnect",
+    "restart",
+    "deadLetters",
+  ],
+};
+
 export const targets: readonly Target[] = [
   nodePostgres,
   postgresJs,
@@ -99,6 +126,8 @@ export const targets: readonly Target[] = [
   redisPublisherNodeRedis,
   redisSubscriberIoredis,
   redisSubscriberNodeRedis,
+  natsPublisher,
+  natsSubscriber,
 ];
 
 /** Where a run leaves its results. */

@@ -11,3 +11,4 @@ export { type MongodbOptions, type MongodbServer, startMongodb } from "./start-m
 export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./start-pgbouncer.ts";
 export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
 export { type RedisOptions, type RedisServer, startRedis } from "./start-redis.ts";
+export { type NatsOptions, type NatsServer, startNats } from "./start-nats.ts";

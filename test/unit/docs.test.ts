@@ -44,6 +44,8 @@ describe("reference", () => {
     ["src/brokers/redis/redis-publisher-options.ts", "RedisPublisherOptions", "docs/brokers/redis.md"],
     ["src/brokers/redis/redis-subscriber-options.ts", "RedisSubscriberOptions", "docs/brokers/redis.md"],
     ["src/brokers/shared/subscriber-options.ts", "SubscriberOptions", "docs/brokers/redis.md"],
+    ["src/brokers/nats/nats-publisher.ts", "NatsPublisherOptions", "docs/brokers/nats.md"],
+    ["src/brokers/nats/nats-subscriber.ts", "NatsSubscriberOptions", "docs/brokers/nats.md"],
     ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
   ])("%s: every field of %s is in %s", (source, name, path) => {

@@ -1,0 +1,78 @@
+import type { HeldMessage } from "./nats-delivery.ts";
+
+const MAX_SETTLED = 20_000;
+
+/** What this process has taken of a consumer: in hand, and settled lately. */
+export class MessageHand {
+  readonly #held = new Map<number, HeldMessage>();
+  /** Sequence and stamp of those that were acknowledged; their repeats need no handling. */
+  readonly #settled = new Map<number, string>();
+  /** How often a message was asked for again because its delivery was lost on the way here. */
+  readonly #lost = new Map<number, number>();
+  #life = new AbortController();
+
+  /** Aborts when the consumer is another one than before: nothing that is in hand is known to it. */
+  get signal(): AbortSignal {
+    return this.#life.signal;
+  }
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  [Symbol.iterator](): IterableIterator<HeldMessage> {
+    return this.#held.values();
+  }
+
+  add(message: HeldMessage): void {
+    this.#held.set(message.sequence, message);
+  }
+
+  get(sequence: number): HeldMessage | undefined {
+    return this.#held.get(sequence);
+  }
+
+  remove({ sequence }: HeldMessage): void {
+    this.#held.delete(sequence);
+    this.#lost.delete(sequence);
+  }
+
+  settle(message: HeldMessage): void {
+    this.remove(message);
+    this.#settled.set(message.sequence, message.stamp);
+    if (this.#settled.size <= MAX_SETTLED) return;
+    for (const oldest of this.#settled.keys()) {
+      this.#settled.delete(oldest);
+      break;
+    }
+  }
+
+  settledStamp(sequence: number): string | undefined {
+    return this.#settled.get(sequence);
+  }
+
+  noteLost(sequence: number): void {
+    if (this.#lost.size >= MAX_SETTLED) this.#lost.clear();
+    this.#lost.set(sequence, this.timesLost(sequence) + 1);
+  }
+
+  timesLost(sequence: number): number {
+    return this.#lost.get(sequence) ?? 0;
+  }
+
+  /** How many in hand are among the first `sequence` messages of the stream. */
+  countUpTo(sequence: number): number {
+    let count = 0;
+    for (const held of this.#held.keys()) if (held <= sequence) count++;
+    return count;
+  }
+
+  /** Forgets everything; what is still being handled is not acknowledged any more. */
+  reset(): void {
+    this.#life.abort();
+    this.#life = new AbortController();
+    this.#held.clear();
+    this.#settled.clear();
+    this.#lost.clear();
+  }
+}

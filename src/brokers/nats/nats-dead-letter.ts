@@ -1,0 +1,82 @@
+import { PermanentError, UnavailableError } from "../../core/errors.ts";
+import { deadHeaders } from "../shared/dead-letter.ts";
+import type { Fields } from "../shared/transport.ts";
+import { parseAnswer, type JetStreamError } from "./jetstream-api.ts";
+import type { NatsConnection, NatsMessage } from "./nats-client.ts";
+import type { HeldMessage } from "./nats-delivery.ts";
+import { MSG_ID, NATS_TRANSPORT, SealedHeaders } from "./nats-headers.ts";
+
+const TIMEOUT_MS = 5000;
+
+export interface DeadLetterOffice {
+  readonly connection: NatsConnection;
+  readonly subject: string;
+  readonly stream: string;
+  readonly consumer: string;
+}
+
+/** Publishes a message as a dead letter: bytes and headers as they came, and why it died. Resolves once a stream has it. */
+export async function publishDeadLetter(
+  { connection, subject, stream, consumer }: DeadLetterOffice,
+  held: HeldMessage,
+  error: unknown,
+  attempts: number,
+): Promise<void> {
+  const { body } = held.raw;
+  const original = originalHeaders(held.raw.headers);
+  const fields: Fields = { [MSG_ID]: `${stream}.${consumer}.${held.sequence}.${held.stamp}` };
+  const reasons: Fields = { ...readable(deadHeaders(consumer, error, attempts)), "dead-subject": held.raw.subject };
+  let headers = new SealedHeaders({ ...fields, ...reasons }, original);
+  // A message as large as the server takes leaves no room for reasons; it is kept without them.
+  if (headers.size + body.length > (connection.info?.max_payload ?? Infinity))
+    headers = new SealedHeaders({}, original);
+  const answer = await send(connection, subject, body, headers);
+  const { error: refusal } = parseAnswer(answer) as { error?: JetStreamError };
+  if (refusal !== undefined) {
+    throw new UnavailableError(`The dead letter was refused by "${subject}": ${refusal.description}`, {
+      field: "deadLetter",
+    });
+  }
+}
+
+async function send(
+  connection: NatsConnection,
+  subject: string,
+  body: Uint8Array,
+  headers: SealedHeaders,
+): Promise<NatsMessage> {
+  try {
+    const answer = connection.request(subject, body, { headers, timeout: TIMEOUT_MS });
+    answer.catch(() => undefined);
+    headers.requireSent();
+    return await answer;
+  } catch (cause) {
+    throw new UnavailableError(`No dead letter could be sent to "${subject}": ${(cause as Error).message}`, {
+      field: "deadLetter",
+      fix: noDeadLetterStream(subject).fix ?? "",
+      cause,
+    });
+  }
+}
+
+export function noDeadLetterStream(subject: string): PermanentError {
+  return new PermanentError(`No JetStream stream keeps the dead letters of "${subject}"`, {
+    field: "deadLetter",
+    fix: `Create a stream with the subject "${subject}", or set declare: true, or name another subject in deadLetter`,
+  });
+}
+
+/** Without those that JetStream would obey once more. */
+function originalHeaders(headers: ReadonlyMap<string, string[]>): Record<string, readonly string[]> {
+  return Object.fromEntries([...headers].filter(([name]) => NATS_TRANSPORT.reserved?.test(name) !== true));
+}
+
+/** Plain text stays as it is; what a header cannot hold is percent-encoded. */
+function readable(fields: Fields): Fields {
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [
+      name,
+      value.toWellFormed().replaceAll(/[^\x20-\x24\x26-\x7e]/gu, (char) => encodeURIComponent(char)),
+    ]),
+  );
+}

@@ -1,0 +1,257 @@
+import type { PublishResult } from "../../core/contracts.ts";
+import { UnavailableError } from "../../core/errors.ts";
+import type { Message } from "../../core/message.ts";
+import { failureOf } from "../../core/publish-each.ts";
+import type { AckInbox, Awaiting } from "./ack-inbox.ts";
+import { parseAnswer, type JetStreamError } from "./jetstream-api.ts";
+import type { NatsConnection, NatsMessage } from "./nats-client.ts";
+import { statusOf } from "./nats-headers.ts";
+import { refusedPublish, WRONG_LAST_MSG_ID } from "./publish-answer.ts";
+import { parcelHeaders, requireFit, type Parcel } from "./seal-parcel.ts";
+import type { StreamLinks } from "./stream-links.ts";
+
+const PUBLISHED: PublishResult = { status: "published" };
+const NOT_TRIED: PublishResult = { status: "unavailable" };
+
+export interface PublicationTools {
+  readonly connection: NatsConnection;
+  readonly inbox: AckInbox;
+  readonly links: StreamLinks;
+  readonly ackTimeoutMs: number;
+  seal(message: Message): Parcel;
+  /** Why nobody answered for the subject. */
+  nobody(subject: string): Promise<PublishResult>;
+}
+
+/** The messages of one key, or one message without a key. */
+interface KeyRun {
+  readonly indices: number[];
+  /** How many of them are through. */
+  at: number;
+  /** One did not get through: nothing of the key may follow. */
+  ended: boolean;
+}
+
+/**
+ * One batch on its way. A message goes out when every earlier one of its key is confirmed, or else linked: then the
+ * server takes it only right behind the one sent before it, so that nothing passes one that was refused.
+ */
+export class Publication implements Awaiting {
+  readonly #messages: readonly Message[];
+  readonly #tools: PublicationTools;
+  readonly #results: (PublishResult | undefined)[];
+  readonly #parcels: (Parcel | undefined)[] = [];
+  readonly #replies: (string | undefined)[] = [];
+  readonly #runs: KeyRun[] = [];
+  readonly #runOf: KeyRun[] = [];
+  /** Messages that nobody took. */
+  readonly #nowhere: number[] = [];
+  readonly #end = Promise.withResolvers<void>();
+  #inFlight = 0;
+  #answers = 0;
+  #linked = false;
+  #over = false;
+
+  constructor(messages: readonly Message[], tools: PublicationTools) {
+    this.#messages = messages;
+    this.#tools = tools;
+    this.#results = Array.from({ length: messages.length });
+    this.#sortByKey();
+  }
+
+  async run(signal: AbortSignal): Promise<PublishResult[]> {
+    const abort = (): void => this.giveUp();
+    const timer = this.#watch();
+    signal.addEventListener("abort", abort, { once: true });
+    try {
+      this.#begin();
+      await this.#end.promise;
+    } finally {
+      clearInterval(timer);
+      signal.removeEventListener("abort", abort);
+    }
+    await this.#explainNowhere();
+    return this.#results.map((result) => result ?? NOT_TRIED);
+  }
+
+  /** Nothing more goes out; of what is under way nothing is known. */
+  giveUp(error?: unknown): void {
+    if (this.#over) return;
+    const unknown: PublishResult = error === undefined ? NOT_TRIED : { status: "unavailable", error };
+    for (const [index, reply] of this.#replies.entries()) {
+      if (reply === undefined) continue;
+      this.#tools.inbox.forget(reply);
+      this.#results[index] = unknown;
+    }
+    this.#finish();
+  }
+
+  /** Whether a message to this subject waits for its answer. */
+  awaits(subject: string | undefined): boolean {
+    return this.#replies.some((reply, index) => reply !== undefined && this.#parcels[index]?.subject === subject);
+  }
+
+  answered(index: number, answer: NatsMessage): void {
+    this.#answers++;
+    this.#inFlight--;
+    this.#replies[index] = undefined;
+    const run = this.#runOf[index]!;
+    const result = this.#read(index, answer);
+    if (result === PUBLISHED) {
+      this.#results[index] = result;
+      if (!this.#linked) this.#advance(run);
+    } else if (result !== undefined) {
+      this.#results[index] = result;
+      run.ended = true;
+    }
+    if (this.#inFlight === 0) this.#next();
+  }
+
+  /** Undefined: the message has to be sent again, or nobody took it. */
+  #read(index: number, answer: NatsMessage): PublishResult | undefined {
+    const { subject } = this.#parcels[index]!;
+    if (statusOf(answer)?.code === 503) {
+      this.#nowhere.push(index);
+      this.#runOf[index]!.ended = true;
+      return undefined;
+    }
+    const { error, stream } = parseAnswer(answer) as { error?: JetStreamError; stream?: string };
+    if (error === undefined) {
+      if (stream !== undefined) this.#tools.links.learn(subject, stream);
+      return PUBLISHED;
+    }
+    if (this.#linked && error.err_code === WRONG_LAST_MSG_ID) {
+      this.#tools.links.broke(subject);
+      return undefined;
+    }
+    return refusedPublish(subject, error);
+  }
+
+  #sortByKey(): void {
+    const byKey = new Map<string, KeyRun>();
+    for (const [index, { stream, key }] of this.#messages.entries()) {
+      const name = key === null ? undefined : `${stream}\0${key}`;
+      let run = name === undefined ? undefined : byKey.get(name);
+      if (run === undefined) {
+        run = { indices: [], at: 0, ended: false };
+        this.#runs.push(run);
+        if (name !== undefined) byKey.set(name, run);
+      }
+      run.indices.push(index);
+      this.#runOf.push(run);
+    }
+  }
+
+  #begin(): void {
+    const repeated = this.#runs.length < this.#messages.length;
+    if (repeated && this.#mayLink()) {
+      this.#linked = true;
+      const last = new Map<string, string>();
+      for (const [index, { subject, id }] of this.#parcels.entries() as IterableIterator<[number, Parcel]>) {
+        if (this.#runOf[index]!.ended) continue;
+        const stream = this.#tools.links.streamOf(subject)!;
+        if (this.#send(index, last.get(stream))) last.set(stream, id);
+      }
+    } else {
+      for (const run of this.#runs) this.#advance(run);
+    }
+    if (this.#inFlight === 0) this.#next();
+  }
+
+  /** Every message goes to a stream that is known to be ours alone, and no key goes to two of them. */
+  #mayLink(): boolean {
+    const { links } = this.#tools;
+    const streams = new Map<KeyRun, string>();
+    for (let index = 0; index < this.#messages.length; index++) {
+      const parcel = this.#parcel(index);
+      const stream = parcel === undefined ? undefined : links.streamOf(parcel.subject);
+      if (stream === undefined) return false;
+      const run = this.#runOf[index]!;
+      if ((streams.get(run) ?? stream) !== stream) return false;
+      streams.set(run, stream);
+    }
+    return links.allow(new Set(streams.values()));
+  }
+
+  /** Sends the next message of a key. */
+  #advance(run: KeyRun): void {
+    while (!run.ended && !this.#over) {
+      const index = run.indices[run.at];
+      if (index === undefined) return;
+      if (this.#results[index] === PUBLISHED) run.at++;
+      else if (this.#send(index, undefined)) return;
+    }
+  }
+
+  /** False when it cannot be sent; its key has ended then. */
+  #send(index: number, after: string | undefined): boolean {
+    const { connection, inbox } = this.#tools;
+    const parcel = this.#parcel(index);
+    if (parcel === undefined) return false;
+    const headers = parcelHeaders(parcel, after);
+    try {
+      requireFit(headers.size + parcel.body.length, connection);
+      const reply = inbox.expect(this, index);
+      this.#replies[index] = reply;
+      connection.publish(parcel.subject, parcel.body, { reply, headers });
+      headers.requireSent();
+      this.#inFlight++;
+      return true;
+    } catch (error) {
+      inbox.forget(this.#replies[index] ?? "");
+      this.#replies[index] = undefined;
+      this.#fail(index, error);
+      return false;
+    }
+  }
+
+  #parcel(index: number): Parcel | undefined {
+    if (this.#parcels[index] !== undefined || this.#results[index] !== undefined) return this.#parcels[index];
+    try {
+      return (this.#parcels[index] = this.#tools.seal(this.#messages[index]!));
+    } catch (error) {
+      this.#fail(index, error);
+      return undefined;
+    }
+  }
+
+  #fail(index: number, error: unknown): void {
+    this.#results[index] = failureOf(error);
+    this.#runOf[index]!.ended = true;
+  }
+
+  /** All answers are here. */
+  #next(): void {
+    if (this.#over) return;
+    if (this.#linked) {
+      this.#linked = false;
+      for (const run of this.#runs) this.#advance(run);
+    }
+    if (this.#inFlight === 0) this.#finish();
+  }
+
+  #finish(): void {
+    this.#over = true;
+    this.#end.resolve();
+  }
+
+  #watch(): NodeJS.Timeout {
+    let seen = -1;
+    return setInterval(() => {
+      if (seen === this.#answers) {
+        this.giveUp(new UnavailableError(`NATS confirmed nothing for ${this.#tools.ackTimeoutMs} ms`));
+      }
+      seen = this.#answers;
+    }, this.#tools.ackTimeoutMs);
+  }
+
+  async #explainNowhere(): Promise<void> {
+    const reasons = new Map<string, Promise<PublishResult>>();
+    for (const index of this.#nowhere) {
+      const { subject } = this.#parcels[index]!;
+      const reason = reasons.get(subject) ?? this.#tools.nobody(subject);
+      reasons.set(subject, reason);
+      this.#results[index] = await reason;
+    }
+  }
+}

@@ -1,0 +1,58 @@
+import type { ConsumerInfo, JetStreamApi } from "./jetstream-api.ts";
+import type { MessageHand } from "./message-hand.ts";
+import type { NatsConnection } from "./nats-client.ts";
+
+const FLUSH_EVERY = 10_000;
+
+export interface Recovery {
+  readonly connection: NatsConnection;
+  readonly api: JetStreamApi;
+  readonly hand: MessageHand;
+  readonly stream: string;
+  readonly durable: string;
+  /** Deliveries got lost with the connection, not with a process: they are no attempts. */
+  readonly innocent: boolean;
+}
+
+/** Messages that JetStream takes for delivered, and nobody here has. */
+export interface Lost {
+  readonly count: number;
+  /** They are among the first so many of the stream. */
+  readonly upTo: number;
+}
+
+/**
+ * Has messages delivered again whose delivery was lost with a connection or a process. JetStream itself would wait
+ * for their time to run out, and deliver later messages of their keys meanwhile.
+ */
+export async function recoverLost(recovery: Recovery, info: ConsumerInfo): Promise<Lost> {
+  const { api, stream, durable } = recovery;
+  const before = countLost(recovery.hand, info);
+  if (before.count === 0) return before;
+  await askAgain(recovery, info);
+  const after = await api.consumer(stream, durable);
+  return after === undefined ? before : { ...countLost(recovery.hand, after), upTo: before.upTo };
+}
+
+export function countLost(hand: MessageHand, { num_ack_pending: pending, delivered }: ConsumerInfo): Lost {
+  const upTo = delivered.stream_seq;
+  return { count: Math.max(0, pending - hand.countUpTo(upTo)), upTo };
+}
+
+async function askAgain(recovery: Recovery, { ack_floor, delivered }: ConsumerInfo): Promise<void> {
+  const { connection, hand, stream, durable, innocent } = recovery;
+  const subject = (sequence: number): string =>
+    `$JS.ACK.${stream}.${durable}.1.${sequence}.${delivered.consumer_seq}.0.0`;
+  let sent = 0;
+  for (let sequence = ack_floor.stream_seq + 1; sequence <= delivered.stream_seq; sequence++) {
+    if (hand.get(sequence) !== undefined) continue;
+    const settled = hand.settledStamp(sequence) !== undefined;
+    // Not for those that nobody waits for: the server ignores them.
+    connection.publish(subject(sequence), settled ? "+ACK" : "-NAK");
+    if (!settled && innocent) hand.noteLost(sequence);
+    if (++sent % FLUSH_EVERY === 0) await connection.flush();
+  }
+  // The answer comes when all of them have been worked off.
+  const barrier = connection.request(subject(delivered.stream_seq), "+WPI", { timeout: 2000 });
+  await barrier.catch(() => connection.flush());
+}

@@ -1,0 +1,61 @@
+import type { Message } from "../../core/message.ts";
+import { PermanentError, TxboxError } from "../../core/errors.ts";
+import { sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import { encodeText, type Fields } from "../shared/transport.ts";
+import type { NatsConnection } from "./nats-client.ts";
+import { EXPECTED_LAST_MSG_ID, EXPECTED_STREAM, MSG_ID, NATS_TRANSPORT, SealedHeaders } from "./nats-headers.ts";
+import { isSubject } from "./nats-subject.ts";
+
+/** A message ready to be sent. */
+export interface Parcel {
+  readonly subject: string;
+  readonly id: string;
+  readonly fields: Fields;
+  readonly body: Uint8Array;
+}
+
+export interface SealOptions {
+  readonly connection: NatsConnection;
+  readonly subject: (message: Message) => string;
+  readonly streamName: ((message: Message) => string) | undefined;
+  readonly envelope: EnvelopeFormat;
+  readonly source: string | undefined;
+}
+
+/** Throws what makes the message impossible to send. */
+export function sealParcel(message: Message, options: SealOptions): Parcel {
+  const subject = options.subject(message);
+  if (!isSubject(subject)) {
+    throw new PermanentError(
+      `A message of type "${message.type}" cannot go to the subject ${JSON.stringify(subject)}`,
+      {
+        field: "subject",
+        fix: "Let subject() give words parted by dots, without wildcards and white space",
+      },
+    );
+  }
+  const id = encodeText(message.id, NATS_TRANSPORT);
+  const fields: Fields = { [MSG_ID]: id };
+  if (options.streamName !== undefined) fields[EXPECTED_STREAM] = options.streamName(message);
+  Object.assign(fields, sealEnvelope(message, options.envelope, NATS_TRANSPORT, options.source));
+  const { body } = message;
+  return { subject, id, fields, body: typeof body === "string" ? Buffer.from(body) : body };
+}
+
+/** Headers of a parcel; with `after`, the server takes it only right behind the message of that id. */
+export function parcelHeaders(parcel: Parcel, after: string | undefined): SealedHeaders {
+  return new SealedHeaders(after === undefined ? parcel.fields : { ...parcel.fields, [EXPECTED_LAST_MSG_ID]: after });
+}
+
+/** A server ends the connection of a client that sends more than it takes. */
+export function requireFit(bytes: number, connection: NatsConnection): void {
+  const limit = connection.info?.max_payload;
+  if (limit === undefined || bytes <= limit) return;
+  throw new TxboxError(
+    "payload_too_large",
+    `The message has ${bytes} bytes with its headers, and NATS takes ${limit}`,
+    {
+      fix: "Raise max_payload of nats-server, or send a reference to the data",
+    },
+  );
+}

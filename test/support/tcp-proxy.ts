@@ -1,0 +1,41 @@
+import { createServer, connect, type Socket } from "node:net";
+
+/** A way to a server that can be cut: every connection through it breaks, and new ones are taken. */
+export interface TcpProxy {
+  readonly port: number;
+  cut(): void;
+  close(): Promise<void>;
+}
+
+export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
+  const sockets = new Set<Socket>();
+  const server = createServer((near) => {
+    const far = connect(targetPort, "127.0.0.1");
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      sockets.add(one);
+      one.setNoDelay(true);
+      one.on("error", () => undefined);
+      one.on("close", () => {
+        sockets.delete(one);
+        other.destroy();
+      });
+      one.pipe(other);
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("no port was assigned");
+  const cut = (): void => sockets.forEach((socket) => socket.resetAndDestroy());
+  return {
+    port: address.port,
+    cut,
+    close: () =>
+      new Promise((resolve) => {
+        cut();
+        server.close(() => resolve());
+      }),
+  };
+}
