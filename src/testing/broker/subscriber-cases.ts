@@ -11,10 +11,17 @@ const DONE: HandleResult = { status: "done" };
 /** Long enough for a repeat that should not come. */
 const A_WHILE_MS = 200;
 
+export interface Recorder {
+  readonly got: IncomingMessage[];
+  readonly handle: Handle;
+  /** Resolves when there have been so many deliveries. */
+  readonly until: (count: number) => Promise<void>;
+}
+
 /** Remembers every delivery; `judge` says what becomes of it, by how often this message came before. */
 export function recorder(
   judge: (message: IncomingMessage, times: number) => HandleResult | Promise<HandleResult> = () => DONE,
-) {
+): Recorder {
   const got: IncomingMessage[] = [];
   const handle: Handle = async (message) => {
     const times = got.filter(({ id }) => id === message.id).length;
