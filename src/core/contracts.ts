@@ -151,6 +151,14 @@ export interface Ledger<Tx> {
   fail(receipt: Receipt, error: string): Promise<number>;
 }
 
+/** A quick memory of receipts in front of the ledger. It may forget; the ledger decides on whatever it does not know. */
+export interface ReceiptFilter {
+  /** True only for what was given to `remember`. Never rejects: false when it cannot tell soon. */
+  seen(receipt: Receipt, status: "received" | "processed"): Promise<boolean>;
+  /** Called after the receipt is committed. Never throws. */
+  remember(receipt: Receipt, status: "received" | "processed"): void;
+}
+
 // ── Brokers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 export type PublishResult =

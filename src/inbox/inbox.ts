@@ -1,5 +1,13 @@
 import { publishByKey } from "../core/by-key.ts";
-import type { HandleResult, Ledger, Publisher, PublishResult, Subscriber, Writer } from "../core/contracts.ts";
+import type {
+  HandleResult,
+  Ledger,
+  Publisher,
+  PublishResult,
+  ReceiptFilter,
+  Subscriber,
+  Writer,
+} from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
 import type { Events } from "../core/event-map.ts";
 import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
@@ -24,6 +32,8 @@ export interface InboxOptions<Map extends EventMap, Tx> {
   maxAttempts?: number;
   /** Types without a handler: acknowledge and forget them, without a receipt (default), or reject them. */
   unknownTypes?: UnknownTypes;
+  /** Answers for duplicates without the database; the ledger decides on all others. See `createRedisReceiptFilter`. */
+  filter?: ReceiptFilter;
 }
 
 /** Makes each message take effect once: its receipt and the handler's changes are one transaction. */
@@ -43,9 +53,17 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   options: InboxOptions<Map, Tx>,
 ): Inbox<Map, Tx> {
   checkOptions(options);
-  const { store, consumer, mode = "inline", handlerTimeoutMs = 30_000, maxAttempts, unknownTypes = "skip" } = options;
+  const {
+    store,
+    consumer,
+    mode = "inline",
+    handlerTimeoutMs = 30_000,
+    maxAttempts,
+    unknownTypes = "skip",
+    filter,
+  } = options;
   const registry = new HandlerRegistry<Tx>(unknownTypes);
-  const inline = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts });
+  const inline = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts, filter });
   // The relay that handles what was stored counts attempts by itself.
   const local = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts: undefined });
   const subscribers = new Set<Subscriber>();
@@ -126,6 +144,7 @@ const OPTIONS: readonly (keyof InboxOptions<EventMap, unknown>)[] = [
   "handlerTimeoutMs",
   "maxAttempts",
   "unknownTypes",
+  "filter",
 ];
 
 function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>): void {
@@ -137,6 +156,7 @@ function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>):
     handlerTimeoutMs = 1,
     maxAttempts = 1,
     unknownTypes = "skip",
+    filter,
   } = options ?? {};
   if (typeof store?.ledger?.receive !== "function") {
     throw invalid("store", `${of} needs a store`, "Pass { store: createPostgresStore({ client: pool }), consumer }");
@@ -147,6 +167,9 @@ function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>):
   requireInteger(of, "maxAttempts", maxAttempts, 1);
   if (mode !== "inline" && mode !== "stored")
     throw invalid("mode", `${of}: there is no mode ${String(mode)}`, 'Use "inline" or "stored"');
+  if (filter !== undefined && (typeof filter?.seen !== "function" || typeof filter.remember !== "function")) {
+    throw invalid("filter", `${of}: filter must be a receipt filter`, "Pass createRedisReceiptFilter({ client })");
+  }
   if (unknownTypes !== "skip" && unknownTypes !== "reject") {
     throw invalid("unknownTypes", `${of}: unknownTypes cannot be ${String(unknownTypes)}`, 'Use "skip" or "reject"');
   }

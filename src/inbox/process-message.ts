@@ -1,6 +1,6 @@
 import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
-import type { HandleResult, Ledger, Receipt, Writer } from "../core/contracts.ts";
+import type { HandleResult, Ledger, Receipt, ReceiptFilter, Writer } from "../core/contracts.ts";
 import { describeError, errorCode } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
@@ -23,6 +23,7 @@ export interface ProcessingOptions<Tx> {
   consumer: string;
   handlerTimeoutMs: number;
   maxAttempts: number | undefined;
+  filter?: ReceiptFilter | undefined;
 }
 
 /** One message, one transaction, and a record of the failure when that was rolled back. */
@@ -53,7 +54,7 @@ export class MessageProcessor<Tx> {
       });
       return overdue.guard(transaction);
     };
-    return this.#attempt(receipt, run, () => began);
+    return this.#attempt(receipt, this.#filtered(receipt, "processed", run), () => began);
   }
 
   /** Receipt and message into the own log in one transaction. */
@@ -73,7 +74,7 @@ export class MessageProcessor<Tx> {
       notifyEnqueued(store);
       return "stored";
     };
-    return this.#attempt(receipt, run, () => false);
+    return this.#attempt(receipt, this.#filtered(receipt, "received", run), () => false);
   }
 
   /** For a message that no handler will see. */
@@ -83,6 +84,18 @@ export class MessageProcessor<Tx> {
       () => Promise.reject(error),
       () => true,
     );
+  }
+
+  /** Spares the database what is known to be in its ledger. */
+  #filtered(receipt: Receipt, status: "received" | "processed", run: () => Promise<Handled>): () => Promise<Handled> {
+    const { filter } = this.#options;
+    if (filter === undefined) return run;
+    return async () => {
+      if (await filter.seen(receipt, status)) return "duplicate";
+      const handled = await run();
+      filter.remember(receipt, status);
+      return handled;
+    };
   }
 
   async #attempt(receipt: Receipt, run: () => Promise<Handled>, handlerBegan: () => boolean): Promise<Attempt> {

@@ -43,6 +43,7 @@ describe("reference", () => {
     ["src/brokers/in-process/in-process-bus.ts", "InProcessBusOptions", "docs/in-process.md"],
     ["src/brokers/redis/redis-publisher-options.ts", "RedisPublisherOptions", "docs/brokers/redis.md"],
     ["src/brokers/redis/redis-subscriber-options.ts", "RedisSubscriberOptions", "docs/brokers/redis.md"],
+    ["src/brokers/redis/redis-receipt-filter.ts", "RedisReceiptFilterOptions", "docs/inbox.md"],
     ["src/brokers/shared/subscriber-options.ts", "SubscriberOptions", "docs/brokers/redis.md"],
     ["src/brokers/nats/nats-publisher.ts", "NatsPublisherOptions", "docs/brokers/nats.md"],
     ["src/brokers/nats/nats-subscriber.ts", "NatsSubscriberOptions", "docs/brokers/nats.md"],

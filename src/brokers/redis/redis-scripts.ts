@@ -128,3 +128,9 @@ for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
 end
 return deleted
 `);
+
+/** KEYS: what to remember. ARGV: ms. */
+export const REMEMBER: Script = script(`
+for _, key in ipairs(KEYS) do redis.call('SET', key, '', 'PX', ARGV[1]) end
+return #KEYS
+`);

@@ -1,0 +1,112 @@
+import { systemClock } from "../../core/clock.ts";
+import type { Clock, Receipt, ReceiptFilter } from "../../core/contracts.ts";
+import { rejectUnknownOptions, requireInteger, requireName } from "../../core/options.ts";
+import { requireRedisClient, type RedisClient } from "./redis-client.ts";
+import { RedisLink } from "./redis-link.ts";
+import { REMEMBER } from "./redis-scripts.ts";
+
+export interface RedisReceiptFilterOptions {
+  /** Of ioredis or node-redis; its options are used for a connection of the filter's own. */
+  client: RedisClient;
+  /** How long a message is remembered. Default 1 hour. */
+  ttlMs?: number;
+  /** How long an answer is waited for; then the ledger is asked. Default 50 ms. */
+  timeoutMs?: number;
+  /** Begins every key. Inboxes on different databases need different ones. Default "txbox:receipt:". */
+  prefix?: string;
+  clock?: Clock;
+}
+
+export interface RedisReceiptFilter extends ReceiptFilter {
+  close(): Promise<void>;
+}
+
+interface Question {
+  readonly key: string;
+  readonly answer: (seen: boolean) => void;
+}
+
+/** After a failure nobody asks for so long: the ledger alone is quicker than a Redis that does not answer. */
+const PAUSE_MS = 1000;
+const ANSWER_MS = 2000;
+const MOST = 1000;
+
+/**
+ * Remembers in Redis which messages were processed, so that duplicates need no transaction. It is never the authority:
+ * it is told after the commit, and what it does not know, or cannot say in time, the ledger decides.
+ */
+export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): RedisReceiptFilter {
+  const of = "createRedisReceiptFilter";
+  const client = requireRedisClient(of, options?.client);
+  rejectUnknownOptions(of, options, ["client", "ttlMs", "timeoutMs", "prefix", "clock"]);
+  const { ttlMs = 3_600_000, timeoutMs = 50, prefix = "txbox:receipt:", clock = systemClock } = options;
+  requireInteger(of, "ttlMs", ttlMs, 1);
+  requireInteger(of, "timeoutMs", timeoutMs, 1, 60_000);
+  requireName(of, "prefix", prefix);
+  const link = new RedisLink(client);
+  let questions: Question[] = [];
+  let news: string[] = [];
+  let pausedUntil = 0;
+  let telling: Promise<void> | undefined;
+
+  const keyOf = ({ consumer, messageId }: Receipt, status: string): string =>
+    `${prefix}${consumer}:${status}:${messageId}`;
+  const isPaused = (): boolean => clock.monotonic() < pausedUntil;
+  const pause = (): void => {
+    pausedUntil = clock.monotonic() + PAUSE_MS;
+  };
+
+  async function ask(): Promise<void> {
+    const asked = questions;
+    questions = [];
+    const timer = setTimeout(() => {
+      pause();
+      for (const { answer } of asked) answer(false);
+    }, timeoutMs);
+    try {
+      for (let from = 0; from < asked.length; from += MOST) {
+        const part = asked.slice(from, from + MOST);
+        const reply = (await link.command(["MGET", ...part.map(({ key }) => key)], ANSWER_MS)) as unknown[];
+        for (const [i, { answer }] of part.entries()) answer(reply[i] != null);
+      }
+    } catch {
+      pause();
+      for (const { answer } of asked) answer(false);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async function tell(): Promise<void> {
+    while (news.length > 0) {
+      const keys = news.splice(0, MOST);
+      try {
+        await link.run(REMEMBER, keys, [String(ttlMs)]);
+      } catch {
+        // Forgotten: the ledger knows.
+        pause();
+        news = [];
+      }
+    }
+    telling = undefined;
+  }
+
+  return {
+    seen(receipt, status) {
+      if (isPaused()) return Promise.resolve(false);
+      return new Promise((answer) => {
+        questions.push({ key: keyOf(receipt, status), answer });
+        if (questions.length === 1) setImmediate(() => void ask());
+      });
+    },
+    remember(receipt, status) {
+      if (isPaused()) return;
+      news.push(keyOf(receipt, status));
+      telling ??= new Promise<void>((resolve) => setImmediate(resolve)).then(tell);
+    },
+    async close() {
+      await telling;
+      link.close();
+    },
+  };
+}
