@@ -13,6 +13,8 @@ export interface Delivery {
   readonly broken?: unknown;
   /** Aborts when the broker may have given the message to another. */
   readonly signal: AbortSignal;
+  /** Aborts when it should not be begun or tried again here, though what has begun may end. */
+  readonly ending?: AbortSignal;
   done(): Promise<void> | void;
   /** Told of every failed attempt that another will follow; for brokers that can keep the number. Must not throw. */
   failed?(attempts: number): void;
@@ -139,11 +141,11 @@ export class Deliveries {
   }
 
   /** Undefined when there was no place for it before the end. */
-  async #try({ message, signal }: Delivery): Promise<HandleResult | undefined> {
+  async #try(delivery: Delivery): Promise<HandleResult | undefined> {
     if (this.#running < this.#settings.concurrency) this.#running++;
     else if (!(await new Promise<boolean>((resolve) => this.#ready.push(resolve)))) return undefined;
     try {
-      return signal.aborted ? undefined : await this.#handle(message, signal);
+      return this.#givenUp(delivery) ? undefined : await this.#handle(delivery.message, delivery.signal);
     } catch (error) {
       return { status: "failed", error };
     } finally {
@@ -153,12 +155,12 @@ export class Deliveries {
     }
   }
 
-  #givenUp({ signal }: Delivery): boolean {
-    return this.#stopping.signal.aborted || signal.aborted;
+  #givenUp({ signal, ending }: Delivery): boolean {
+    return this.#stopping.signal.aborted || signal.aborted || ending?.aborted === true;
   }
 
-  async #pause(ms: number, { signal }: Delivery): Promise<void> {
-    await this.#settings.clock.sleep(ms, AbortSignal.any([this.#stopping.signal, signal]));
+  async #pause(ms: number, { signal, ending = signal }: Delivery): Promise<void> {
+    await this.#settings.clock.sleep(ms, AbortSignal.any([this.#stopping.signal, signal, ending]));
   }
 
   #about({ message: { id } }: Delivery, attempts: number, error: unknown) {

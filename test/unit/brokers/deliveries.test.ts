@@ -6,12 +6,13 @@ import type { Handle, HandleResult } from "../../../src/core/contracts.ts";
 
 const DONE: HandleResult = { status: "done" };
 
-function bench(handle: Handle, options: { concurrency?: number; maxAttempts?: number } = {}) {
+function bench(handle: Handle, options: { concurrency?: number; maxAttempts?: number; backoffMs?: number } = {}) {
+  const { backoffMs, ...others } = options;
   const log: string[] = [];
   const events: SubscriberEvent[] = [];
   const settings = subscriberSettings("test", {
-    ...options,
-    backoff: { baseMs: 2, maxMs: 5 },
+    ...others,
+    backoff: backoffMs === undefined ? { baseMs: 2, maxMs: 5 } : { baseMs: backoffMs, maxMs: backoffMs },
     onEvent: (event) => events.push(event),
   });
   settings.outageBackoff = { baseMs: 2, maxMs: 5 };
@@ -162,6 +163,34 @@ describe("deliveries", () => {
     await idle(deliveries);
     expect(handled).toEqual(["a1", "a1", "a2"]);
     expect(log).toEqual(["done a1", "release a2", "done a1", "done a2"]);
+  });
+
+  test("when the end is near, what has begun ends undisturbed and nothing else is begun or tried again", async () => {
+    const [gate, ending] = [Promise.withResolvers<void>(), new AbortController()];
+    const handled: string[] = [];
+    const { deliveries, take, log } = bench(
+      async ({ id }, signal) => {
+        handled.push(String(id));
+        if (id === "b1") return { status: "failed", error: new Error("later") };
+        await gate.promise;
+        expect(signal.aborted).toBe(false);
+        return DONE;
+      },
+      { concurrency: 2, backoffMs: 2_000_000_000 },
+    );
+    for (const id of ["a1", "a2"]) take(id, "a", { ending: ending.signal });
+    take("b1", "b", { ending: ending.signal });
+    await sleep(5);
+    take("c1", "c", { ending: ending.signal });
+    take("d1", "d", { ending: ending.signal });
+    await sleep(5);
+    ending.abort();
+    await sleep(5);
+    expect(log).toEqual(["release b1"]);
+    gate.resolve();
+    await idle(deliveries);
+    expect(handled).toEqual(["a1", "b1", "c1"]);
+    expect(log.sort()).toEqual(["done a1", "done c1", "release a2", "release b1", "release d1"]);
   });
 
   test("an acknowledgement that cannot be sent stops nothing", async () => {
