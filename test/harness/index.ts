@@ -8,6 +8,7 @@ export { inCi, serverOrSkip, type ServerSlot } from "./server-or-skip.ts";
 export { ServerUnavailableError } from "./server-unavailable-error.ts";
 export { type NodeExit, type NodeProcess, spawnNode, type SpawnNodeOptions } from "./spawn-node.ts";
 export { type MongodbOptions, type MongodbServer, startMongodb } from "./start-mongodb.ts";
+export { type KafkaOptions, type KafkaServer, startKafka } from "./start-kafka.ts";
 export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./start-pgbouncer.ts";
 export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
 export { type RedisOptions, type RedisServer, startRedis } from "./start-redis.ts";
