@@ -114,6 +114,33 @@ export const natsSubscriber: Target<SubscriberFeature> = {
   ],
 };
 
+export const kafkaPublisher: Target<PublisherFeature> = {
+  id: "kafka-publisher",
+  suite: "publisher",
+  adapter: "kafka",
+  label: "Kafka 4.1, @platformatic/kafka, publishing",
+  features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
+};
+
+export const kafkaSubscriber: Target<SubscriberFeature> = {
+  id: "kafka-subscriber",
+  suite: "subscriber",
+  adapter: "kafka",
+  label: "Kafka 4.1, @platformatic/kafka, subscribing",
+  features: [
+    "redelivery",
+    "durable",
+    "keyOrder",
+    "orderedRetry",
+    "parallel",
+    "competing",
+    "foreign",
+    "reconnect",
+    "restart",
+    "deadLetters",
+  ],
+};
+
 export const targets: readonly Target[] = [
   nodePostgres,
   postgresJs,
@@ -128,6 +155,8 @@ export const targets: readonly Target[] = [
   redisSubscriberNodeRedis,
   natsPublisher,
   natsSubscriber,
+  kafkaPublisher,
+  kafkaSubscriber,
 ];
 
 /** Where a run leaves its results. */

@@ -1,0 +1,47 @@
+import type { FetchedPartition } from "./kafka-client.ts";
+import type { KafkaRecord } from "./kafka-record.ts";
+
+const TRANSACTIONAL = 1 << 4;
+const CONTROL = 1 << 5;
+const ABORT = 0;
+
+export interface CommittedRecords {
+  readonly records: KafkaRecord[];
+  /** Where the next fetch begins: past everything looked at, markers included. */
+  readonly next: bigint;
+}
+
+/**
+ * What a fetch with read_committed brought, from offset `from` on, without the records of aborted transactions. The
+ * broker names those by producer and first offset; each ends at that producer's next abort marker. The client's own
+ * filter forgets all but one per producer, and those whose marker is yet to come.
+ */
+export function committedRecords(topic: string, fetched: FetchedPartition, from: bigint): CommittedRecords {
+  const aborted = [...(fetched.abortedTransactions ?? [])].sort((a, b) => Number(a.firstOffset - b.firstOffset));
+  const aborting = new Set<bigint>();
+  const records: KafkaRecord[] = [];
+  let [known, next] = [0, from];
+  for (const batch of fetched.records ?? []) {
+    const last = batch.firstOffset + BigInt(batch.lastOffsetDelta);
+    for (; known < aborted.length && aborted[known]!.firstOffset <= last; known++) {
+      aborting.add(aborted[known]!.producerId);
+    }
+    if (last >= next) next = last + 1n;
+    if ((batch.attributes & CONTROL) !== 0) {
+      if (markerOf(batch.records[0]?.key) === ABORT) aborting.delete(batch.producerId);
+      continue;
+    }
+    if ((batch.attributes & TRANSACTIONAL) !== 0 && aborting.has(batch.producerId)) continue;
+    for (const { offsetDelta, key, value, headers } of batch.records) {
+      const offset = batch.firstOffset + BigInt(offsetDelta);
+      if (offset < from) continue;
+      records.push({ topic, partition: fetched.partitionIndex, offset, key, value, headers });
+    }
+  }
+  return { records, next };
+}
+
+/** A control record's key: version, then type, two bytes each. */
+function markerOf(key: Buffer | null | undefined): number | undefined {
+  return key == null || key.length < 4 ? undefined : key.readInt16BE(2);
+}

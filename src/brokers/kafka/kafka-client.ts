@@ -1,0 +1,204 @@
+import { TxboxError } from "../../core/errors.ts";
+
+/** The parts of `@platformatic/kafka` (2.12 and later) that are used here, by shape: nothing is imported from it. */
+
+export interface KafkaRecordToSend {
+  topic: string;
+  partition?: number;
+  key?: Buffer;
+  /** Without one it is a tombstone. */
+  value?: Buffer;
+  headers?: Map<Buffer, Buffer>;
+  timestamp?: bigint;
+}
+
+export interface KafkaMetadata {
+  readonly topics: ReadonlyMap<string, KafkaTopic>;
+}
+
+export interface KafkaTopic {
+  readonly id: string;
+  readonly partitionsCount: number;
+  readonly partitions: readonly { readonly leader: number; readonly leaderEpoch: number }[];
+}
+
+export interface KafkaMetadataOptions {
+  topics: string[];
+  autocreateTopics?: boolean;
+  forceUpdate?: boolean;
+  retries?: number;
+}
+
+export type KafkaCompression = "none" | "gzip" | "snappy" | "lz4" | "zstd";
+
+export interface KafkaSendOptions {
+  messages: KafkaRecordToSend[];
+  acks?: number;
+  idempotent?: boolean;
+  compression?: KafkaCompression;
+  autocreateTopics?: boolean;
+}
+
+/** `new Producer({ clientId, bootstrapBrokers, idempotent: true, retries: 3, retryDelay: 100 })`, without serializers. */
+export interface KafkaProducer {
+  send(options: KafkaSendOptions): Promise<unknown>;
+  metadata(options: KafkaMetadataOptions): Promise<KafkaMetadata>;
+  close(): Promise<void>;
+}
+
+/** `new Admin({ clientId, bootstrapBrokers })`. */
+export interface KafkaAdmin {
+  createTopics(options: {
+    topics: string[];
+    partitions?: number;
+    replicas?: number;
+    configs?: { name: string; value: string }[];
+  }): Promise<unknown>;
+}
+
+export interface KafkaGroupOptions {
+  sessionTimeout?: number;
+  rebalanceTimeout?: number;
+  heartbeatInterval?: number;
+  /** Awaited before every request to join: where work in hand can end before the partitions go to others. */
+  protocolsMetadata?: () => Promise<Buffer>;
+}
+
+export interface KafkaFetchOptions {
+  node: number;
+  maxWaitTime?: number;
+  minBytes?: number;
+  maxBytes?: number;
+  isolationLevel?: 0 | 1;
+  topics: {
+    topicId: string;
+    partitions: {
+      partition: number;
+      currentLeaderEpoch: number;
+      fetchOffset: bigint;
+      lastFetchedEpoch: number;
+      partitionMaxBytes: number;
+    }[];
+  }[];
+}
+
+export interface KafkaFetchResponse {
+  readonly responses: readonly { readonly topicId: string; readonly partitions: readonly FetchedPartition[] }[];
+}
+
+export interface FetchedPartition {
+  readonly partitionIndex: number;
+  readonly errorCode: number;
+  readonly abortedTransactions?: readonly { readonly producerId: bigint; readonly firstOffset: bigint }[] | null;
+  readonly records?: readonly FetchedBatch[] | null;
+}
+
+export interface FetchedBatch {
+  readonly firstOffset: bigint;
+  readonly lastOffsetDelta: number;
+  readonly attributes: number;
+  readonly producerId: bigint;
+  readonly records: readonly {
+    readonly offsetDelta: number;
+    readonly key: Buffer | null;
+    readonly value: Buffer | null;
+    readonly headers: readonly (readonly [Buffer | null, Buffer | null])[];
+  }[];
+}
+
+export interface KafkaAssignment {
+  readonly topic: string;
+  readonly partitions: readonly number[];
+}
+
+/** `new Consumer({ clientId, groupId, bootstrapBrokers, retries: false })`. */
+export interface KafkaConsumer {
+  readonly groupId: string;
+  readonly memberId: string | null;
+  readonly generationId: number;
+  readonly coordinatorId: number | null;
+  readonly assignments: readonly KafkaAssignment[] | null;
+  readonly topics: { trackAll(...topics: string[]): unknown; untrackAll(...topics: string[]): unknown };
+  metadata(options: KafkaMetadataOptions): Promise<KafkaMetadata>;
+  joinGroup(options: KafkaGroupOptions): Promise<unknown>;
+  leaveGroup(): Promise<unknown>;
+  fetch(options: KafkaFetchOptions): Promise<KafkaFetchResponse>;
+  commit(options: {
+    offsets: { topic: string; partition: number; offset: bigint; leaderEpoch: number }[];
+  }): Promise<unknown>;
+  listOffsets(options: {
+    topics: string[];
+    partitions?: Record<string, number[]>;
+    timestamp?: bigint;
+  }): Promise<ReadonlyMap<string, readonly bigint[]>>;
+  listCommittedOffsets(options: {
+    topics: { topic: string; partitions: number[] }[];
+  }): Promise<ReadonlyMap<string, readonly bigint[]>>;
+  on(event: "consumer:group:join" | "consumer:heartbeat:end" | "error", listener: (error: Error) => void): unknown;
+  off(event: "consumer:group:join" | "consumer:heartbeat:end" | "error", listener: (error: Error) => void): unknown;
+}
+
+const OPTIONS = "plt.kafka.base.options";
+
+/** What a client was built with, as far as it lets us see. */
+export function settingsOf(client: object): Readonly<Record<string, unknown>> {
+  const symbol = Object.getOwnPropertySymbols(client).find(({ description }) => description === OPTIONS);
+  const settings: unknown = symbol === undefined ? undefined : Reflect.get(client, symbol);
+  return typeof settings === "object" && settings !== null ? (settings as Record<string, unknown>) : {};
+}
+
+/** Throws `invalid_option` when a client lacks a method, naming what to pass. */
+export function requireClient(of: string, option: string, client: unknown, methods: readonly string[]): void {
+  const missing = methods.find((name) => typeof (client as Record<string, unknown> | undefined)?.[name] !== "function");
+  if (missing === undefined) return;
+  const kind = `${option[0]?.toUpperCase()}${option.slice(1)}`;
+  throw new TxboxError("invalid_option", `${of}: ${option} has no method ${missing}`, {
+    field: option,
+    fix: `Pass a ${kind} of @platformatic/kafka 2.12 or later: new ${kind}({ clientId, bootstrapBrokers, … })`,
+  });
+}
+
+/** Bytes must go through as they are: a string serializer would turn each of ours into nothing. */
+export function requireBytes(of: string, option: string, client: object): void {
+  const settings = settingsOf(client);
+  const converting = ["serializers", "beforeSerialization", "registry"].find((name) => settings[name] !== undefined);
+  if (converting === undefined) return;
+  throw new TxboxError("invalid_option", `${of}: the ${option} has ${converting}, which would change what is sent`, {
+    field: option,
+    fix: `Give txbox a ${option} of its own, without ${converting}`,
+  });
+}
+
+export function requireProducer(of: string, producer: unknown): void {
+  requireClient(of, "producer", producer, ["send", "metadata", "close"]);
+  requireBytes(of, "producer", producer as object);
+}
+
+const CONSUMER_METHODS = [
+  "metadata",
+  "joinGroup",
+  "leaveGroup",
+  "fetch",
+  "commit",
+  "listOffsets",
+  "listCommittedOffsets",
+  "on",
+  "off",
+];
+
+export function requireConsumer(of: string, consumer: unknown): void {
+  requireClient(of, "consumer", consumer, CONSUMER_METHODS);
+  const { retries, groupProtocol } = settingsOf(consumer as object);
+  if (groupProtocol === "consumer") {
+    throw new TxboxError("invalid_option", `${of}: the consumer uses the group protocol "consumer"`, {
+      field: "consumer",
+      fix: 'Build it with groupProtocol: "classic", which lets messages in hand end before their partitions move',
+    });
+  }
+  if (typeof retries === "number" && retries > 0) {
+    throw new TxboxError("invalid_option", `${of}: the consumer retries by itself (retries: ${retries})`, {
+      field: "consumer",
+      fix: "Build it with retries: false; else it commits offsets of partitions that are another's by then",
+    });
+  }
+}

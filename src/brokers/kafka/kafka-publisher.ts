@@ -1,0 +1,196 @@
+import type { Publisher, PublishResult } from "../../core/contracts.ts";
+import { errorCode, PermanentError, TxboxError, UnavailableError } from "../../core/errors.ts";
+import type { Message } from "../../core/message.ts";
+import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { failureOf } from "../../core/publish-each.ts";
+import type { EnvelopeFormat } from "../shared/envelope.ts";
+import { requireProducer, type KafkaCompression, type KafkaProducer } from "./kafka-client.ts";
+import type { Failure } from "./kafka-errors.ts";
+import { sealMessage } from "./kafka-record.ts";
+import { checkDeclare, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
+import { partitionOf } from "./partition.ts";
+import { ProduceBatch, type ProduceSettings } from "./produce-batch.ts";
+import { settledWithin, turnsOf, type Turns } from "./turns.ts";
+
+export interface KafkaPublisherOptions {
+  /** A producer of its own: `new Producer({ clientId, bootstrapBrokers, idempotent: true, retries: 3, retryDelay: 100 })`. */
+  producer: KafkaProducer;
+  /** Default: the stream. */
+  topic?: (message: Message) => string;
+  /** Default "native": txbox-* headers. "cloudevents": CloudEvents 1.0, binary mode. */
+  envelope?: EnvelopeFormat;
+  /** The `source` of CloudEvents. Default: `/<stream>`. */
+  source?: string;
+  /** Default: what the producer is set to. */
+  compression?: KafkaCompression;
+  /** Creates topics that are missing. Without it a message for a missing topic is rejected. */
+  declare?: DeclareTopics;
+  /** What one partition gets at once; no more than max.message.bytes of its topic. Default 900,000. */
+  maxBatchBytes?: number;
+  /** How long a confirm may take, retries of the producer included. Default 30 s. */
+  timeoutMs?: number;
+}
+
+/** Publishes to Kafka: idempotent, acknowledged by all replicas in sync, the key to the partition that any client would choose. */
+export function createKafkaPublisher(options: KafkaPublisherOptions): Publisher {
+  checkOptions(options);
+  return new KafkaPublisher(options);
+}
+
+class KafkaPublisher implements Publisher {
+  /** A record batch is taken or refused as a whole, and nothing follows a failed one: see ProduceBatch. */
+  readonly keepsKeyOrder = true;
+  readonly #options: KafkaPublisherOptions;
+  readonly #settings: ProduceSettings;
+  /**
+   * One batch at a time: sequence numbers of a producer are only right while nothing is in flight beside what fails,
+   * and what the client may still be sending must not be followed by anything.
+   */
+  readonly #turns: Turns;
+  #spread = 0;
+  #closed = false;
+
+  constructor(options: KafkaPublisherOptions) {
+    const { producer, compression, maxBatchBytes = 900_000, timeoutMs = 30_000 } = options;
+    this.#options = options;
+    this.#turns = turnsOf(producer);
+    this.#settings = { producer, compression, maxBatchBytes, timeoutMs };
+  }
+
+  async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
+    if (messages.length === 0) return [];
+    if (this.#closed) throw closed();
+    const done = await this.#turns.take(this.#settings.timeoutMs, signal);
+    if (done === "late") throw notAnswering(this.#settings.timeoutMs);
+    if (done === "aborted") return messages.map(() => NOT_TRIED);
+    let batch: ProduceBatch | "late" | "aborted" = "aborted";
+    try {
+      if (this.#closed) throw closed();
+      batch = await settledWithin(this.#prepare(messages, signal), this.#settings.timeoutMs, signal);
+      if (batch === "late") throw notAnswering(this.#settings.timeoutMs);
+      if (batch === "aborted" || signal.aborted) return messages.map(() => NOT_TRIED);
+      return await batch.run();
+    } finally {
+      void endWhenIdle(batch, done);
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#turns.take(CLOSE_MS, new AbortController().signal);
+    await this.#settings.producer.close();
+  }
+
+  async #prepare(messages: readonly Message[], signal: AbortSignal): Promise<ProduceBatch> {
+    const { envelope = "native", source } = this.#options;
+    const batch = new ProduceBatch(messages.length, this.#settings, signal);
+    const topics = messages.map((message) => this.#topicOf(message));
+    const counts = await this.#partitions(new Set(topics));
+    const spread = this.#spread++;
+    const places = new Map<string, string>();
+    for (let index = 0; index < messages.length; index++) {
+      const message = messages[index]!;
+      const order = message.key === null ? undefined : `${message.stream}\0${message.key}`;
+      const topic = topics[index]!;
+      const count = counts.get(topic)!;
+      if (typeof topic !== "string" || typeof count !== "number") {
+        batch.refuse(index, order, count as Failure);
+        continue;
+      }
+      const { key, value, headers, size } = sealMessage(message, envelope, source);
+      const partition = key === undefined ? spread % count : partitionOf(key, count);
+      const record = { topic, partition, value, headers, ...(key === undefined ? {} : { key }) };
+      // Only a topic function can send one key to two places.
+      if (order !== undefined && this.#options.topic !== undefined) {
+        if ((places.get(order) ?? topic) !== topic) {
+          batch.barrier();
+          places.clear();
+        }
+        places.set(order, topic);
+      }
+      batch.add({ index, order, record, size });
+    }
+    return batch;
+  }
+
+  #topicOf(message: Message): string | Failure {
+    const { topic: topicOf } = this.#options;
+    if (topicOf === undefined) return message.stream;
+    try {
+      const topic: unknown = topicOf(message);
+      if (typeof topic === "string" && topic !== "") return topic;
+      throw new PermanentError(`The topic function gave ${String(topic)} for ${message.stream}`, {
+        field: "topic",
+        fix: "Return the name of a topic",
+      });
+    } catch (error) {
+      return failureOf(error);
+    }
+  }
+
+  /** Partitions by topic, or why there are none. Throws when nobody can say. */
+  async #partitions(topics: ReadonlySet<string | Failure>): Promise<Map<string | Failure, number | Failure>> {
+    const { producer, declare } = this.#options;
+    const counts = new Map<string | Failure, number | Failure>();
+    for (const topic of topics) {
+      try {
+        counts.set(topic, typeof topic === "string" ? await partitionsOf(topic, producer, declare) : topic);
+      } catch (error) {
+        if (errorCode(error) !== "permanent") throw error;
+        counts.set(topic, { status: "rejected", error });
+      }
+    }
+    return counts;
+  }
+}
+
+const CLOSE_MS = 5000;
+const NOT_TRIED: PublishResult = { status: "unavailable" };
+
+/** The client may still be sending what is no longer waited for: nothing may follow before it is through with that. */
+async function endWhenIdle(batch: ProduceBatch | string, end: () => void): Promise<void> {
+  if (typeof batch !== "string") await batch.idle;
+  end();
+}
+
+function notAnswering(ms: number): UnavailableError {
+  return new UnavailableError(`Kafka has not answered for ${ms} ms`);
+}
+
+function closed(): UnavailableError {
+  return new UnavailableError("The Kafka publisher is closed");
+}
+
+const OPTIONS: readonly (keyof KafkaPublisherOptions)[] = [
+  "producer",
+  "topic",
+  "envelope",
+  "source",
+  "compression",
+  "declare",
+  "maxBatchBytes",
+  "timeoutMs",
+];
+
+function checkOptions(options: KafkaPublisherOptions): void {
+  const of = "createKafkaPublisher";
+  requireProducer(of, options?.producer);
+  rejectUnknownOptions(of, options, OPTIONS);
+  const { topic, envelope = "native", declare, maxBatchBytes = 1024, timeoutMs = 1 } = options;
+  checkDeclare(of, declare);
+  requireInteger(of, "maxBatchBytes", maxBatchBytes, 1024);
+  requireInteger(of, "timeoutMs", timeoutMs, 1, 2 ** 31 - 1);
+  if (topic !== undefined && typeof topic !== "function") {
+    throw new TxboxError("invalid_option", `${of}: topic must be a function`, {
+      field: "topic",
+      fix: "Pass topic: (message) => name, or leave it out to publish to the topic named like the stream",
+    });
+  }
+  if (envelope !== "native" && envelope !== "cloudevents") {
+    throw new TxboxError("invalid_option", `${of}: there is no envelope ${String(envelope)}`, {
+      field: "envelope",
+      fix: 'Use "native" or "cloudevents"',
+    });
+  }
+}

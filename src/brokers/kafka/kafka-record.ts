@@ -1,0 +1,95 @@
+import type { IncomingMessage, Message } from "../../core/message.ts";
+import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import type { Fields, Transport } from "../shared/transport.ts";
+
+/** Kafka's headers are bytes; CloudEvents prefixes its attributes with `ce_`. */
+export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
+
+/** A record as a broker delivered it. */
+export interface KafkaRecord {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: bigint;
+  readonly key: Buffer | null;
+  readonly value: Buffer | null;
+  readonly headers: readonly (readonly [Buffer | null, Buffer | null])[];
+}
+
+export interface SealedMessage {
+  readonly key: Buffer | undefined;
+  readonly value: Buffer;
+  readonly headers: Map<Buffer, Buffer>;
+  /** About what it takes in a batch. */
+  readonly size: number;
+}
+
+/** Attributes, length, offset, timestamp and the lengths of key, value and headers. */
+const RECORD_OVERHEAD = 24;
+const HEADER_OVERHEAD = 6;
+
+export function sealMessage(message: Message, format: EnvelopeFormat, source: string | undefined): SealedMessage {
+  const { body, key } = message;
+  const value = bytesOf(body);
+  const keyBytes = key === null ? undefined : Buffer.from(key);
+  const headers = headersOf(sealEnvelope(message, format, KAFKA_TRANSPORT, source));
+  let size = RECORD_OVERHEAD + value.length + (keyBytes?.length ?? 0);
+  for (const [name, field] of headers) size += HEADER_OVERHEAD + name.length + field.length;
+  return { key: keyBytes, value, headers, size };
+}
+
+/** Names repeat from message to message. */
+const names = new Map<string, Buffer>();
+const MAX_NAMES = 1000;
+
+export function headersOf(fields: Fields): Map<Buffer, Buffer> {
+  const headers = new Map<Buffer, Buffer>();
+  for (const name in fields) headers.set(nameOf(name), Buffer.from(fields[name]!));
+  return headers;
+}
+
+function nameOf(name: string): Buffer {
+  let bytes = names.get(name);
+  if (bytes === undefined) {
+    bytes = Buffer.from(name);
+    if (names.size < MAX_NAMES) names.set(name, bytes);
+  }
+  return bytes;
+}
+
+export function bytesOf(body: string | Uint8Array): Buffer {
+  return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+}
+
+const NOTHING = new Uint8Array(0);
+
+/** Throws a PermanentError for an envelope that is broken. */
+export function openRecord(record: KafkaRecord): IncomingMessage {
+  const fields: Record<string, unknown> = {};
+  for (const [name, value] of record.headers) {
+    if (name !== null && value !== null) fields[name.toString()] = value.toString();
+  }
+  const message = openEnvelope(fields, record.value ?? NOTHING, KAFKA_TRANSPORT);
+  return {
+    ...message,
+    stream: message.stream ?? record.topic,
+    key: message.key ?? textOf(record.key),
+    routingKey: record.topic,
+  };
+}
+
+/** What is left to say of a record whose envelope cannot be read. */
+export function unreadable({ topic, key, value }: KafkaRecord): IncomingMessage {
+  return { stream: topic, key: textOf(key), headers: {}, body: value ?? NOTHING, routingKey: topic };
+}
+
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Keys of other producers may be any bytes; those that are no text still keep their order. */
+function textOf(key: Buffer | null): string | null {
+  if (key === null) return null;
+  try {
+    return utf8.decode(key);
+  } catch {
+    return key.toString("hex");
+  }
+}

@@ -1,0 +1,215 @@
+import type { PublishResult } from "../../core/contracts.ts";
+import { TxboxError, UnavailableError } from "../../core/errors.ts";
+import type { KafkaCompression, KafkaProducer, KafkaRecordToSend } from "./kafka-client.ts";
+import { explain, failureOfCode, partitionAnswers, type Failure, type PartitionAnswer } from "./kafka-errors.ts";
+import { settledWithin } from "./turns.ts";
+
+/** A message with its place. */
+export interface Entry {
+  /** Place in the batch that the relay gave. */
+  readonly index: number;
+  /** Stream and key, for what must not be overtaken; undefined: nothing. */
+  readonly order: string | undefined;
+  readonly record: KafkaRecordToSend & { partition: number };
+  readonly size: number;
+}
+
+export interface ProduceSettings {
+  readonly producer: KafkaProducer;
+  readonly compression: KafkaCompression | undefined;
+  readonly maxBatchBytes: number;
+  readonly timeoutMs: number;
+}
+
+type Queues = Map<string, Entry[][]>;
+
+const PUBLISHED: PublishResult = { status: "published" };
+const NOT_TRIED: PublishResult = { status: "unavailable" };
+
+/**
+ * Sends a batch: one request per broker, one record batch per partition, which Kafka takes or refuses as a whole. So
+ * nothing of a key can overtake another message of its batch. What exceeds a record batch follows when the first part
+ * is confirmed; a partition that failed gets nothing more; a refused record batch is narrowed down to the message at fault.
+ */
+export class ProduceBatch {
+  readonly #settings: ProduceSettings;
+  readonly #signal: AbortSignal;
+  readonly #results: PublishResult[];
+  /** Record batches by partition, in order; the first of each goes next. */
+  #queues: Queues = new Map();
+  /** What follows when all of that is through. */
+  readonly #later: Queues[] = [];
+  /** Bytes of the last record batch of each. */
+  readonly #bytes = new Map<string, number>();
+  /** Keys with a message that did not go through, and which that was. */
+  readonly #failed = new Map<string, number>();
+  /** Settles when the client is done with what it was given last, though nobody may wait for it any more. */
+  idle: Promise<unknown> = Promise.resolve();
+
+  constructor(count: number, settings: ProduceSettings, signal: AbortSignal) {
+    this.#settings = settings;
+    this.#signal = signal;
+    this.#results = Array.from({ length: count }, () => NOT_TRIED);
+  }
+
+  /** In the order of the batch, with `refuse`. */
+  add(entry: Entry): void {
+    const name = `${entry.record.topic}:${entry.record.partition}`;
+    const bytes = (this.#bytes.get(name) ?? 0) + entry.size;
+    const queues = this.#later.at(-1) ?? this.#queues;
+    const queue = queues.get(name);
+    const fits = queue !== undefined && bytes <= this.#settings.maxBatchBytes;
+    this.#bytes.set(name, fits ? bytes : entry.size);
+    if (fits) queue.at(-1)!.push(entry);
+    else if (queue === undefined) queues.set(name, [[entry]]);
+    else queue.push([entry]);
+  }
+
+  /** What is added from now on follows when all before is through: one key is about to go to two partitions. */
+  barrier(): void {
+    this.#later.push(new Map());
+  }
+
+  /** A message that cannot be sent, so that nothing of its key follows. */
+  refuse(index: number, order: string | undefined, failure: Failure): void {
+    if (this.#isHeldBack(index, order)) return;
+    this.#results[index] = failure;
+    if (order !== undefined) this.#failed.set(order, index);
+  }
+
+  async run(): Promise<PublishResult[]> {
+    for (;;) {
+      const wave = this.#nextWave();
+      if (wave.size === 0) {
+        const queues = this.#later.shift();
+        if (queues === undefined) break;
+        this.#queues = queues;
+        continue;
+      }
+      const outcome = await this.#send([...wave.values()].flat());
+      if (outcome === "given up") break;
+      if (outcome === undefined) for (const entries of wave.values()) this.#settle(entries, PUBLISHED);
+      else for (const [name, entries] of wave) this.#judge(name, entries, outcome.get(name));
+    }
+    return this.#results;
+  }
+
+  /** The next record batch of each partition, without what waits behind a failed message of its key. */
+  #nextWave(): Map<string, Entry[]> {
+    const wave = new Map<string, Entry[]>();
+    for (const [name, queue] of this.#queues) {
+      while (queue.length > 0 && !wave.has(name)) {
+        const entries = queue.shift()!;
+        const free =
+          this.#failed.size === 0 ? entries : entries.filter(({ index, order }) => !this.#isHeldBack(index, order));
+        if (free.length > 0) wave.set(name, free);
+      }
+    }
+    return wave;
+  }
+
+  #isHeldBack(index: number, order: string | undefined): boolean {
+    if (order === undefined) return false;
+    const failed = this.#failed.get(order);
+    return failed !== undefined && failed < index;
+  }
+
+  /** Undefined: all of it is confirmed. Otherwise what is known, by partition. */
+  async #send(entries: readonly Entry[]): Promise<Map<string, Verdict> | "given up" | undefined> {
+    const { producer, compression, timeoutMs } = this.#settings;
+    const messages = entries.map(({ record }) => record);
+    const sending = producer
+      .send({
+        messages,
+        acks: -1,
+        idempotent: true,
+        autocreateTopics: false,
+        ...(compression === undefined ? {} : { compression }),
+      })
+      .then(
+        () => undefined,
+        (error: unknown) => verdicts(messages, error),
+      );
+    this.idle = sending;
+    const end = await settledWithin(sending, timeoutMs, this.#signal);
+    if (end === "aborted") return "given up";
+    if (end !== "late") return end;
+    const error = new UnavailableError(`Kafka did not confirm within ${timeoutMs} ms`);
+    this.#settle(entries, { status: "unavailable", error });
+    return "given up";
+  }
+
+  #judge(name: string, entries: readonly Entry[], verdict: Verdict | undefined): void {
+    const queue = this.#queues.get(name)!;
+    if (verdict === undefined || verdict === "published") return this.#settle(entries, PUBLISHED);
+    const { failure, records } = verdict;
+    if (failure.status === "unavailable") {
+      for (const each of [entries, ...queue.splice(0)]) this.#setAside(each, failure);
+      return;
+    }
+    const named = records.filter((place) => place < entries.length).sort((a, b) => a - b);
+    if (entries.length > 1 && named.length === 0) {
+      const half = entries.length >> 1;
+      queue.unshift(entries.slice(0, half), entries.slice(half));
+      return;
+    }
+    const atFault = entries.length === 1 ? [0] : named;
+    for (const place of atFault) this.refuse(entries[place]!.index, entries[place]!.order, failure);
+    queue.unshift(entries.filter((_, place) => !atFault.includes(place)));
+  }
+
+  /** Nothing is known of these, or they come after such: nothing of their keys may follow elsewhere. */
+  #setAside(entries: readonly Entry[], failure: Failure): void {
+    for (const { index, order } of entries) {
+      if (this.#isHeldBack(index, order)) continue;
+      this.#results[index] = failure;
+      if (order !== undefined && !this.#failed.has(order)) this.#failed.set(order, index);
+    }
+  }
+
+  #settle(entries: readonly Entry[], result: PublishResult): void {
+    for (const { index } of entries) this.#results[index] = result;
+  }
+}
+
+type Verdict = "published" | { readonly failure: Failure; readonly records: readonly number[] };
+
+/** What an error says of each partition that was sent to. */
+function verdicts(
+  messages: readonly (KafkaRecordToSend & { partition: number })[],
+  error: unknown,
+): Map<string, Verdict> {
+  const unknown = explain(error);
+  const result = new Map<string, Verdict>();
+  for (const { topic, partition } of messages) {
+    result.set(`${topic}:${partition}`, { failure: { status: "unavailable", error: unknown }, records: [] });
+  }
+  for (const answer of partitionAnswers(error)) {
+    const verdict: Verdict =
+      answer.code === 0
+        ? "published"
+        : { failure: failureOfCode(answer.code, refusal(answer, error)), records: answer.records };
+    result.set(`${answer.topic}:${answer.partition}`, verdict);
+  }
+  return result;
+}
+
+function refusal({ topic, partition, code, text }: PartitionAnswer, cause: unknown): TxboxError {
+  const why = text ?? KNOWN[code] ?? `error ${code}`;
+  const details = { cause, ...(code === 10 ? { fix: "Raise max.message.bytes of the topic, or send less" } : {}) };
+  return new TxboxError("permanent", `Kafka refused it for ${topic}, partition ${partition}: ${why}`, details);
+}
+
+const KNOWN: Readonly<Record<number, string>> = {
+  [-1]: "an unexpected error of the broker",
+  3: "it knows no such topic or partition",
+  5: "the partition has no leader",
+  6: "the broker no longer leads the partition",
+  7: "it took too long",
+  10: "the message is too large",
+  19: "not enough replicas are in sync",
+  20: "not enough replicas were in sync to keep it",
+  29: "this client may not write to the topic",
+  44: "it violates a policy of the broker",
+  87: "the record is not valid",
+};

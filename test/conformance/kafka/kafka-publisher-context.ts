@@ -1,0 +1,43 @@
+import { createKafkaPublisher } from "../../../src/brokers/kafka/index.ts";
+import { openRecord } from "../../../src/brokers/kafka/kafka-record.ts";
+import { uuidv7 } from "../../../src/core/uuid.ts";
+import type { PublisherContext } from "../../../src/testing/index.ts";
+import type { KafkaServer } from "../../harness/index.ts";
+import { TopicReader } from "../../support/kafka/foreign-client.ts";
+import { createTopic, cutConnections, openProducer } from "../../support/kafka/kafka-clients.ts";
+import { RefusingProducer } from "./refusing-producer.ts";
+
+export async function kafkaPublisherContext(server: KafkaServer): Promise<PublisherContext & AsyncDisposable> {
+  const stream = `publish-${uuidv7()}`;
+  await createTopic(server.brokers, stream);
+  const real = openProducer(server.brokers);
+  const refusing = new RefusingProducer(real);
+  const publisher = createKafkaPublisher({ producer: refusing });
+  const cloudProducer = openProducer(server.brokers);
+  let reader: TopicReader | undefined;
+  return {
+    publisher,
+    cloudEvents: createKafkaPublisher({ producer: cloudProducer, envelope: "cloudevents", source: "/tests" }),
+    stream,
+    async arrived(count) {
+      reader ??= new TopicReader(server.brokers, stream);
+      return (await reader.until(count)).map(openRecord);
+    },
+    refuse: async (id, how) => refusing.refuse(id, how),
+    oversized: () => Buffer.alloc(2_000_000, "x"),
+    unroutable: () => `missing-${stream}`,
+    goDown: () => server.kill(),
+    comeBack: () => server.restart(),
+    disconnect: async () => cutConnections(real),
+    async hang() {
+      server.pause();
+      return async () => server.resume();
+    },
+    async [Symbol.asyncDispose]() {
+      server.resume();
+      await publisher.close?.();
+      await cloudProducer.close();
+      await reader?.[Symbol.asyncDispose]();
+    },
+  };
+}
