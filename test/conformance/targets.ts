@@ -35,6 +35,14 @@ export const pgBouncer: Target<StoreFeature> = postgres(
 );
 export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
 
+export const mongodb: Target<StoreFeature> = {
+  id: "mongodb-driver",
+  suite: "store",
+  adapter: "mongodb",
+  label: "MongoDB 6 replica set, official driver",
+  features: ["concurrency", "sharing"],
+};
+
 export const inProcessPublisher: Target<PublisherFeature> = {
   id: "in-process-publisher",
   suite: "publisher",
@@ -147,6 +155,7 @@ export const targets: readonly Target[] = [
   systemPostgres,
   pgBouncer,
   pglite,
+  mongodb,
   inProcessPublisher,
   inProcessSubscriber,
   redisPublisherIoredis,

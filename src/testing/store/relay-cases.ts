@@ -74,7 +74,22 @@ export const relayCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "starts with what comes, or with all that is there",
+    name: "starts with what comes, and leaves what is there",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 2));
+      const now = await joined(context.store, { start: "now" });
+      assert.deepEqual(await now.drain(), []);
+      await enqueue(context, message(3));
+      assert.deepEqual(payloads(await now.drain()), [3]);
+      await now.session.leave();
+      const again = await joined(context.another(), { start: "earliest" });
+      assert.deepEqual(await again.drain(), []);
+    },
+  },
+  {
+    role,
+    name: "starts with all that is there, whatever other relays have begun with",
+    needs: ["log"],
     async run(context) {
       await enqueue(context, ...numbered(1, 2));
       const now = await joined(context.store, { relay: "now", start: "now" });

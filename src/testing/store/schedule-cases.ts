@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { createOutbox } from "../../outbox/outbox.ts";
+import { eventuallyTrue } from "../eventually.ts";
 import { joined } from "./consumer.ts";
 import { enqueue, enqueueIn, message, numbered, payloads } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
@@ -119,8 +120,28 @@ export const scheduleCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "promotes a due message once, whichever process of a relay looks",
+    needs: ["concurrency", "sharing"],
+    async run(context) {
+      await enqueue(context, ...numbered(1, 40, { deliverAt: inMs(150) }).map((one, i) => ({ ...one, key: `k${i}` })));
+      const consumers = await Promise.all(
+        [context.store, context.another(), context.another()].map((on) => joined(on)),
+      );
+      const got = (): string[] => consumers.flatMap(({ published }) => published.map(({ id }) => id));
+      await eventuallyTrue(async () => {
+        for (const consumer of consumers) {
+          await consumer.session.tend();
+          await consumer.drain();
+        }
+        assert.equal(got().length, 40);
+      });
+      assert.equal(new Set(got()).size, 40);
+    },
+  },
+  {
+    role,
     name: "promotes a due message once, whoever looks, and with nobody's help but a relay's",
-    needs: ["concurrency"],
+    needs: ["concurrency", "log"],
     async run(context) {
       const relays = ["a", "b", "c"];
       await context.transaction((tx) => enqueueIn(context, tx, numbered(1, 20, { deliverAt: inMs(150) })));

@@ -1,0 +1,169 @@
+import type { Clock, JoinOptions } from "../../core/contracts.ts";
+import { uuidv7 } from "../../core/uuid.ts";
+import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
+import { claimDocuments, readReady, readUpTo, type MongoClaim, type ReadLimit } from "./claims.ts";
+import { writeLetters } from "./dead-letters.ts";
+import type { Lease } from "./lease.ts";
+import type { Document } from "./mongodb-client.ts";
+import { StoredMessage, whyUnreadable, type Waits } from "./mongodb-document.ts";
+import type { Tables } from "./mongodb-names.ts";
+
+/** How many due keys one claim may hold. */
+const KEYS_PER_CLAIM = 100;
+
+export interface ClaimScope {
+  owner: string;
+  lanes: readonly number[];
+  streams: readonly string[] | null;
+  /** The limit while owners have died; 1: each message is tried alone. */
+  careful: number | undefined;
+  limit: ReadLimit;
+  generation: number;
+}
+
+/** "refused": the lease is over, or somebody changed the documents meanwhile. */
+export type Claimed = MongoClaim | "refused" | undefined;
+
+/** Finds what may go and claims it. */
+export class ClaimSource {
+  readonly #tables: Tables;
+  readonly #options: JoinOptions;
+  readonly #clock: Clock;
+  readonly #keys: BlockedKeys;
+  readonly #lease: Lease;
+
+  constructor(tables: Tables, options: JoinOptions, clock: Clock, keys: BlockedKeys, lease: Lease) {
+    this.#tables = tables;
+    this.#options = options;
+    this.#clock = clock;
+    this.#keys = keys;
+    this.#lease = lease;
+  }
+
+  /** New messages, those of failed keys included: they are handed out to be parked. */
+  async ready(scope: ClaimScope): Promise<Claimed> {
+    if (this.#keys.parked >= this.#options.maxParked) return undefined;
+    for (;;) {
+      const documents = await readReady(this.#tables.outbox, scope.lanes, scope.streams, scope.limit);
+      if (documents.length === 0) return undefined;
+      const readable = await this.#buryUnreadable(documents, "ready");
+      if (readable.length > 0) return this.#claim(scope, readable, "ready", [], []);
+    }
+  }
+
+  /** Messages of failed keys whose turn it is. */
+  async parked(scope: ClaimScope): Promise<Claimed> {
+    const due = this.#keys.due(this.#clock.monotonic(), KEYS_PER_CLAIM);
+    if (due.length === 0) return undefined;
+    const found = await this.#readParked(due, scope.limit);
+    const documents = await this.#buryUnreadable(found, "parked");
+    const messages = documents.map((document) => new StoredMessage(document));
+    for (const gone of found.filter((document) => !documents.includes(document))) {
+      const key = this.#keys.get(new StoredMessage(gone));
+      if (key !== undefined) this.#keys.park(key, -1);
+    }
+    const ready = messages.filter((message) => this.#isDue(message, due));
+    if (found.length < scope.limit.messages) this.#forgetGone(due, messages);
+    if (ready.length === 0) return undefined;
+    const entries = ready.map((message) => this.#keys.ensure(message));
+    return this.#claim(
+      scope,
+      ready.map(({ document }) => document),
+      "parked",
+      [...new Set(entries)],
+      entries,
+    );
+  }
+
+  async #readParked(due: readonly BlockedKey[], limit: ReadLimit): Promise<Document[]> {
+    const { outbox } = this.#tables;
+    const { relay } = this.#options;
+    const keyed = due.filter(({ key }) => key !== null).map(({ lane, stream, key }) => ({ lane, stream, key }));
+    const solos = due.filter(({ key }) => key === null).map(({ solo }) => solo);
+    const parked = { waits: "parked" satisfies Waits };
+    const of = (those: readonly Document[]) =>
+      those.length === 1 ? those[0]! : { $or: those.map((one) => ({ ...parked, relay, ...one })) };
+    const found = [
+      ...(keyed.length === 0 ? [] : await readUpTo(outbox, { ...parked, relay, ...of(keyed) }, limit)),
+      ...(solos.length === 0 ? [] : await readUpTo(outbox, { ...parked, _id: { $in: solos } }, limit)),
+    ];
+    if (keyed.length > 0 && solos.length > 0) found.sort((a, b) => Number(a["position"]) - Number(b["position"]));
+    return found.slice(0, limit.messages);
+  }
+
+  /** Whatever comes behind a message that is not due waits with it. */
+  #isDue(message: StoredMessage, due: readonly BlockedKey[]): boolean {
+    const key = this.#keys.ensure(message);
+    if (message.document === undefined || !due.includes(key)) return false;
+    const next = message.document["next_retry_at"] as Date;
+    const ahead = message.document["status"] === "failed" ? next.getTime() - this.#lease.serverNow() : 0;
+    if (ahead <= 0) return key.dueAt <= this.#clock.monotonic();
+    key.dueAt = this.#clock.monotonic() + ahead;
+    return false;
+  }
+
+  /** Somebody has deleted what was parked. */
+  #forgetGone(due: readonly BlockedKey[], found: readonly StoredMessage[]): void {
+    const there = new Set(found.map((message) => this.#keys.get(message)));
+    for (const key of due) {
+      if (there.has(key)) continue;
+      this.#keys.park(key, -key.parked);
+      this.#keys.freeIfEmpty(key);
+    }
+  }
+
+  async #claim(
+    { owner, careful, generation }: ClaimScope,
+    documents: readonly Document[],
+    from: "ready" | "parked",
+    keys: readonly BlockedKey[],
+    entries: readonly BlockedKey[],
+  ): Promise<Claimed> {
+    const alone = careful === 1 && documents.length === 1;
+    const token = await claimDocuments(this.#tables.outbox, documents, {
+      relay: this.#options.relay,
+      owner,
+      leaseUntil: this.#lease.until,
+      fence: this.#lease.fence(),
+      from,
+      alone,
+    });
+    if (token === undefined) return "refused";
+    for (const key of keys) key.draining = true;
+    const messages = documents.map((document) => new StoredMessage(document));
+    const attempts = messages.map(({ failures }) => failures);
+    return {
+      messages,
+      attempts: attempts.some((count) => count > 0) ? attempts : undefined,
+      alone,
+      crashes: alone ? messages[0]!.crashes : 0,
+      token,
+      generation,
+      keys,
+      entries,
+    };
+  }
+
+  /** Documents that no message can be made of are dead at once, with the reason; those that are left. */
+  async #buryUnreadable(documents: readonly Document[], waits: Waits): Promise<Document[]> {
+    const readable: Document[] = [];
+    for (const document of documents) {
+      const why = whyUnreadable(document);
+      if (why === undefined) readable.push(document);
+      else await this.#bury(document, waits, `The document is no message: ${why}`);
+    }
+    return readable;
+  }
+
+  async #bury({ _id }: Document, waits: Waits, error: string): Promise<void> {
+    const { outbox } = this.#tables;
+    const { relay } = this.#options;
+    const { until, maxTimeMS } = this.#lease.fence();
+    const at = new Date(this.#lease.serverNow());
+    const fields = { status: "dead", waits: "dying", relay, attempts: 0, last_error: error, errors: [{ at, error }] };
+    const dead = { ...fields, death: uuidv7(), died_at: at, blocks: false };
+    const filter = { _id, waits, $expr: { $lt: ["$$NOW", until] } };
+    const buried = await outbox.findOneAndUpdate(filter, { $set: dead }, { returnDocument: "after", maxTimeMS });
+    if (buried !== null) await writeLetters(this.#tables, relay, [buried]);
+  }
+}

@@ -1,0 +1,108 @@
+import type { Claim } from "../../core/contracts.ts";
+import { uuidv7 } from "../../core/uuid.ts";
+import type { BlockedKey } from "./blocked-keys.ts";
+import type { Fence } from "./lease.ts";
+import type { Document } from "./mongodb-client.ts";
+import { sizeOf, type StoredMessage, type Waits } from "./mongodb-document.ts";
+import type { Table } from "./table.ts";
+
+export interface MongoClaim extends Claim {
+  readonly messages: readonly StoredMessage[];
+  readonly token: string;
+  readonly generation: number;
+  /** The failed keys it holds, and which of them each message belongs to; none for new messages. */
+  readonly keys: readonly BlockedKey[];
+  readonly entries: readonly BlockedKey[];
+}
+
+export interface ReadLimit {
+  messages: number;
+  bytes: number;
+}
+
+/** Streams of a relay as a condition; a relay of all streams leaves what inboxes have stored to their own. */
+export function streamsFilter(streams: readonly string[] | null): Document {
+  return { stream: streams === null ? { $not: /^inbox\./ } : { $in: streams } };
+}
+
+/** How often a read is tried again that others' commits got in the way of. */
+const LOOKS = 3;
+
+/**
+ * The first documents that are ready, in order and without a gap within any key. A read is no snapshot: a commit may
+ * land behind it while a later one of the same key is still to come, and is seen. So it looks again at what is there up
+ * to the last one, and goes only as far as both looks agree.
+ */
+export async function readReady(
+  outbox: Table,
+  lanes: readonly number[],
+  streams: readonly string[] | null,
+  limit: ReadLimit,
+): Promise<Document[]> {
+  const filter = { waits: "ready" satisfies Waits, lane: { $in: lanes }, ...streamsFilter(streams) };
+  for (let look = 1; ; look++) {
+    const documents = await readUpTo(outbox, filter, limit);
+    const last = documents.at(-1);
+    if (last === undefined) return documents;
+    const seen = new Set(documents.map(({ _id }) => String(_id)));
+    const there = await outbox.find(
+      { ...filter, position: { $lte: last["position"] } },
+      { projection: { _id: 1, position: 1 }, hint: "txbox_ready" },
+    );
+    const missed = there.filter(({ _id }) => !seen.has(String(_id))).map(({ position }) => Number(position));
+    if (missed.length === 0) return documents;
+    const upTo = Math.min(...missed);
+    const safe = documents.filter(({ position }) => Number(position) < upTo);
+    if (safe.length > 0 || look === LOOKS) return safe;
+  }
+}
+
+export function readUpTo(outbox: Table, filter: Document, limit: ReadLimit): Promise<Document[]> {
+  let bytes = 0;
+  const options = { sort: { position: 1 }, limit: limit.messages, batchSize: limit.messages + 1 };
+  return outbox.read(filter, options, (document) => (bytes += sizeOf(document)) >= limit.bytes);
+}
+
+export interface ClaimOptions {
+  relay: string;
+  owner: string;
+  leaseUntil: Date;
+  fence: Fence;
+  from: "ready" | "parked";
+  alone: boolean;
+}
+
+/**
+ * Claims documents for an owner with one token, repeating on the server what made them claimable: new, or failed and
+ * due. Undefined when that no longer holds for each of them, or when it came too late for the lease.
+ */
+export async function claimDocuments(
+  outbox: Table,
+  documents: readonly Document[],
+  { relay, owner, leaseUntil, fence, from, alone }: ClaimOptions,
+): Promise<string | undefined> {
+  const token = uuidv7();
+  const inTime = { $lt: ["$$NOW", fence.until] };
+  const due = { $lte: ["$next_retry_at", "$$NOW"] };
+  const claimable =
+    from === "ready"
+      ? { waits: from, status: "new", $expr: inTime }
+      : { waits: from, status: { $in: ["new", "failed"] }, $expr: { $and: [inTime, due] } };
+  const claimed = await outbox.updateMany(
+    { _id: { $in: documents.map(({ _id }) => _id) }, ...claimable },
+    {
+      $set: {
+        status: "processing",
+        relay,
+        lease_owner: owner,
+        lease_until: leaseUntil,
+        lease_token: token,
+        ...(alone ? { alone: true } : {}),
+      },
+      $unset: { waits: 1 },
+      $inc: { attempts: 1 },
+    },
+    { maxTimeMS: fence.maxTimeMS },
+  );
+  return claimed.matchedCount === documents.length ? token : undefined;
+}

@@ -1,0 +1,77 @@
+import { describeError } from "../../core/errors.ts";
+import type { Document } from "./mongodb-client.ts";
+import { presentable } from "./mongodb-document.ts";
+import { isDuplicateKey } from "./mongodb-errors.ts";
+import type { Tables } from "./mongodb-names.ts";
+
+/** At most this many errors are kept per message. */
+export const KEPT_ERRORS = 20;
+
+const FIELDS = [
+  "stream",
+  "event_type",
+  "aggregate_id",
+  "aggregate_type",
+  "key",
+  "payload",
+  "payload_format",
+  "headers",
+  "correlation_id",
+  "created_at",
+  "position",
+  "lane",
+  "size",
+  "attempts",
+  "last_error",
+  "errors",
+] as const;
+
+/**
+ * The second half of a death: the document says `dead` already and waits as `dying`; its letter is written, then it
+ * waits no more. Whoever owns the lane finishes it when the first owner could not. A death has one letter, by its token.
+ */
+export async function writeLetters(tables: Tables, relay: string, documents: readonly Document[]): Promise<void> {
+  for (const document of documents) {
+    const letter = {
+      ...messageFields(presentable(document)),
+      relay,
+      state: "dead",
+      command: null,
+      blocks: document["blocks"] === true,
+      death: document["death"],
+      died_at: document["died_at"],
+      last_error: describeError(document["last_error"]),
+    };
+    const filter = { _id: document["_id"], death: { $ne: document["death"] } };
+    await tables.dead.updateOne(filter, { $set: letter }, { upsert: true }).catch((error: unknown) => {
+      // It was written before.
+      if (!isDuplicateKey(error)) throw error;
+    });
+  }
+  const ids = documents.map(({ _id }) => _id);
+  await tables.outbox.updateMany({ _id: { $in: ids }, waits: "dying" }, { $unset: { waits: 1 } });
+}
+
+/** What a letter and its document have in common. */
+export function messageFields(document: Document): Document {
+  const fields = Object.fromEntries(FIELDS.map((name) => [name, document[name]]));
+  return { ...fields, position: BigInt(Number(document["position"])) };
+}
+
+/** What a document becomes when it dies. */
+export function deathOf(error: string, death: string, at: Date, blocks: boolean): Document {
+  return {
+    $set: {
+      status: "dead",
+      waits: "dying",
+      last_error: error,
+      lease_owner: null,
+      lease_until: null,
+      death,
+      died_at: at,
+      blocks,
+    },
+    $unset: { alone: 1, crashes: 1 },
+    $push: { errors: { $each: [{ at, error }], $slice: -KEPT_ERRORS } },
+  };
+}

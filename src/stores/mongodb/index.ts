@@ -1,0 +1,4 @@
+export { createMongoStore } from "./mongodb-store.ts";
+export type { MongoStore, MongoStoreOptions } from "./mongodb-store.ts";
+export { WITHOUT_TRANSACTION } from "./mongodb-client.ts";
+export type { MongoClientLike, MongoSession, MongoTx, SessionOf, WithoutTransaction } from "./mongodb-client.ts";

@@ -1,0 +1,78 @@
+import type { Clock } from "../../core/contracts.ts";
+import type { RelayView } from "./mongodb-ownership.ts";
+
+/** How an operation is kept from taking effect after the lease: it must begin before `until` and end within `maxTimeMS`. */
+export interface Fence {
+  /** By the server's clock. */
+  until: Date;
+  maxTimeMS: number;
+}
+
+const MAX_OPERATION_MS = 2000;
+/** The part of a lease that is kept free for what was begun before its end. */
+const MARGIN = 0.2;
+
+/** What this process knows of its lease, which the server alone decides. */
+export class Lease {
+  readonly #clock: Clock;
+  readonly #leaseMs: number;
+  readonly #operationMs: number;
+  /** The server's time, and this process's monotonic time at which it was known; the server's was not less then. */
+  #serverAt = 0;
+  #knownAt = 0;
+  #until = 0;
+  #validUntil = Number.NEGATIVE_INFINITY;
+  #quietFrom = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock, leaseMs: number) {
+    this.#clock = clock;
+    this.#leaseMs = leaseMs;
+    this.#operationMs = Math.ceil(Math.min(MAX_OPERATION_MS, leaseMs * MARGIN));
+  }
+
+  /** Monotonic time up to which claimed messages may be published. */
+  get validUntil(): number {
+    return this.#validUntil;
+  }
+
+  get until(): Date {
+    return new Date(this.#until);
+  }
+
+  /** Takes note of an answer; false when this owner is not among the living any more. */
+  note({ at, members }: RelayView, owner: string, sentAt: number): boolean {
+    this.#serverAt = at.getTime();
+    this.#knownAt = this.#clock.monotonic();
+    const member = members.find((one) => one.owner === owner);
+    if (member === undefined) return false;
+    this.#until = member.lease_until.getTime();
+    this.#validUntil = sentAt + this.#leaseMs * (1 - MARGIN);
+    return true;
+  }
+
+  end(): void {
+    this.#validUntil = Number.NEGATIVE_INFINITY;
+  }
+
+  /** The server's time as far as it is known: never ahead of it. */
+  serverNow(): number {
+    return this.#serverAt + (this.#clock.monotonic() - this.#knownAt);
+  }
+
+  /** For an operation that is sent now. */
+  fence(): Fence {
+    const until = Math.min(this.#until, this.serverNow() + this.#operationMs * 2) - this.#operationMs;
+    return { until: new Date(until), maxTimeMS: this.#operationMs };
+  }
+
+  /** An operation failed without an answer: it may still take effect until its fence is over. */
+  noteUnknown(): void {
+    this.#quietFrom = this.#clock.monotonic() + this.#operationMs * 2;
+  }
+
+  /** Waits until nothing that was sent before can take effect any more. */
+  async quiet(): Promise<void> {
+    const left = this.#quietFrom - this.#clock.monotonic();
+    if (left > 0) await this.#clock.sleep(left);
+  }
+}

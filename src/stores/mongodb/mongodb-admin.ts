@@ -1,0 +1,143 @@
+import type { Admin, DeadLetter, DeadQuery, MessageInfo, MessageQuery, MessageStatus } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
+import type { Document } from "./mongodb-client.ts";
+import { numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
+import { noSuchRelay } from "./mongodb-errors.ts";
+import type { Tables } from "./mongodb-names.ts";
+import { relayFigures } from "./relay-figures.ts";
+
+const DEFAULT_LIMIT = 100;
+
+/** Read model and admin commands over the collections. */
+export function createAdmin({ tables }: { tables: Tables }): Admin {
+  return {
+    find: (query) => find(tables, query),
+    relays: () => relayFigures(tables),
+    pause: (relay) => setPaused(tables, relay, true),
+    resume: (relay) => setPaused(tables, relay, false),
+    async rewind(relay) {
+      if ((await tables.relays.findOne({ _id: relay })) === null) throw noSuchRelay(relay);
+      throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
+        field: "relay",
+        fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
+      });
+    },
+    drop: (relay) => drop(tables, relay),
+    dead: (query) => dead(tables, query),
+    requeue: (query) => command(tables, query, "requeue"),
+    discard: (query) => command(tables, query, "discard"),
+  };
+}
+
+async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInfo[]> {
+  const filter = given({
+    _id: query.id,
+    stream: query.stream,
+    key: query.key,
+    aggregate_type: query.aggregateType,
+    aggregate_id: query.aggregateId,
+    correlation_id: query.correlationId,
+    relay: query.relay,
+  });
+  const rows = await outbox.aggregate([
+    { $match: filter },
+    { $sort: { position: 1 } },
+    { $limit: limitOf(query.limit) },
+    { $set: { now: "$$NOW" } },
+  ]);
+  return rows.map(messageInfo);
+}
+
+function messageInfo(row: Document): MessageInfo {
+  const document = presentable(row);
+  const status = statusOf(document);
+  return {
+    ...fieldsOf(document),
+    position: status === "scheduled" ? null : BigInt(document["position"] as number),
+    relay: (document["relay"] as string | undefined) ?? null,
+    status,
+    attempts: numberOr(document["attempts"], 0) - (document["status"] === "processing" ? 1 : 0),
+    lastError: (document["last_error"] as string | null | undefined) ?? null,
+    publishedAt: (document["published_at"] as Date | undefined) ?? null,
+    deliverAt: status === "scheduled" ? (document["next_retry_at"] as Date) : null,
+  };
+}
+
+function statusOf({ status, waits, lease_until, now }: Document): MessageStatus {
+  if (status === "done") return "published";
+  if (status === "dead") return "dead";
+  if (status === "failed") return "retrying";
+  if (waits === "later") return "scheduled";
+  return status === "processing" && (lease_until as Date) > (now as Date) ? "processing" : "pending";
+}
+
+function fieldsOf(document: Document) {
+  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new StoredMessage(document);
+  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
+}
+
+function deadFilter(query: DeadQuery): Document {
+  return given({
+    state: query.state ?? "dead",
+    relay: query.relay,
+    _id: query.id,
+    position: query.position === undefined ? undefined : Number(query.position),
+    stream: query.stream,
+    event_type: query.type,
+    key: query.key,
+  });
+}
+
+async function dead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLetter[]> {
+  const rows = await letters.find(deadFilter(query), { sort: { position: 1 }, limit: limitOf(query.limit) });
+  return rows.map((row) => ({
+    ...fieldsOf(row),
+    position: BigInt(row["position"] as number),
+    relay: row["relay"] as string,
+    state: row["state"] as DeadLetter["state"],
+    command: row["command"] as DeadLetter["command"],
+    attempts: numberOr(row["attempts"], 0),
+    lastError: row["last_error"] as string,
+    errors: (row["errors"] as { at: Date; error: string }[]).map(({ at, error }) => ({ at: at.toISOString(), error })),
+    diedAt: row["died_at"] as Date,
+  }));
+}
+
+async function command({ dead: letters }: Tables, query: DeadQuery, what: "requeue" | "discard"): Promise<number> {
+  const filter = deadFilter({ ...query, state: "dead" });
+  const change = { $set: { command: what }, $currentDate: { changed_at: true } };
+  if (query.limit === undefined) return (await letters.updateMany(filter, change)).matchedCount;
+  const options = { sort: { position: 1 }, limit: limitOf(query.limit), projection: { _id: 1 } };
+  const ids = (await letters.find(filter, options)).map(({ _id }) => _id);
+  return (await letters.updateMany({ ...filter, _id: { $in: ids } }, change)).matchedCount;
+}
+
+async function setPaused({ relays }: Tables, relay: string, paused: boolean): Promise<void> {
+  const { matchedCount } = await relays.updateOne({ _id: relay }, { $set: { paused } });
+  if (matchedCount === 0) throw noSuchRelay(relay);
+}
+
+/** Its open messages are ready for whichever relay takes their streams next; its dead letters stay. */
+async function drop({ relays, outbox }: Tables, relay: string): Promise<void> {
+  const { deletedCount } = await relays.raw.deleteOne({ _id: relay });
+  if (deletedCount === 0) throw noSuchRelay(relay);
+  const ready = {
+    $set: { status: "new", waits: "ready", lease_owner: null, lease_until: null, lease_token: null },
+    $unset: { relay: 1, alone: 1, crashes: 1 },
+  };
+  await outbox.updateMany({ waits: "parked", relay }, ready);
+  await outbox.updateMany({ status: "processing", relay }, ready);
+}
+
+function given(conditions: Document): Document {
+  return Object.fromEntries(Object.entries(conditions).filter(([, value]) => value !== undefined));
+}
+
+function limitOf(limit: number | undefined): number {
+  if (limit === undefined) return DEFAULT_LIMIT;
+  if (Number.isInteger(limit) && limit > 0) return limit;
+  throw new TxboxError("invalid_option", `limit must be a whole number above 0, got ${String(limit)}`, {
+    field: "limit",
+    fix: "Give a positive number",
+  });
+}

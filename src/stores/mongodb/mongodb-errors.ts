@@ -1,0 +1,82 @@
+import { TxboxError } from "../../core/errors.ts";
+
+const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
+
+export function schemaMissing(outbox: string): TxboxError {
+  return new TxboxError("schema_missing", `The collections and indexes of ${outbox} have not been made`, {
+    fix: MIGRATE,
+  });
+}
+
+export function schemaOutdated(why: string): TxboxError {
+  return new TxboxError("schema_outdated", why, { fix: MIGRATE });
+}
+
+export function schemaTooNew(found: number, known: number): TxboxError {
+  return new TxboxError(
+    "schema_too_new",
+    `The txbox collections are at version ${found}, this code knows ${known} and would harm them`,
+    { fix: "Upgrade the txbox package of this process" },
+  );
+}
+
+export function leaseLost(relay: string): TxboxError {
+  return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner or has run out`, {
+    retryable: true,
+  });
+}
+
+export function noSuchRelay(relay: string): TxboxError {
+  return new TxboxError("not_found", `There is no relay "${relay}"`, {
+    field: "relay",
+    fix: "List them with `txbox relays list`",
+  });
+}
+
+const NO_REPLICA_SET = 20;
+const MAX_TIME_EXPIRED = 50;
+const DUPLICATE_KEY = 11_000;
+
+/** Says what to do when a server without a replica set is asked for a transaction. */
+export function explain(error: unknown): unknown {
+  const message = error instanceof Error ? error.message : "";
+  const standalone =
+    (numericCode(error) === NO_REPLICA_SET && message.includes("Transaction numbers")) ||
+    message.includes("does not support retryable writes");
+  if (!standalone) return error;
+  return new TxboxError("no_transaction", "This MongoDB is a standalone server, which has no transactions", {
+    fix: "Start it as a replica set of one node (mongod --replSet rs0, then rs.initiate()), or create the store with transactions: false",
+    cause: error,
+  });
+}
+
+export function isDuplicateKey(error: unknown): boolean {
+  return numericCode(error) === DUPLICATE_KEY;
+}
+
+export function isTimeExpired(error: unknown): boolean {
+  return numericCode(error) === MAX_TIME_EXPIRED;
+}
+
+export function hasLabel(error: unknown, label: string): boolean {
+  return typeof error === "object" && error !== null && "hasErrorLabel" in error
+    ? (error as { hasErrorLabel(label: string): boolean }).hasErrorLabel(label)
+    : false;
+}
+
+// The primary is away or changing, the operation was interrupted, or it collided with another one.
+const PASSING = new Set([
+  6, 7, 50, 63, 89, 91, 112, 134, 189, 202, 234, 262, 290, 9001, 10_107, 10_058, 11_600, 11_602, 13_435, 13_436,
+]);
+
+/** Whether the same operation may succeed later: the server is away, rather than in disagreement. */
+export function isPassing(error: unknown): boolean {
+  if (error instanceof TxboxError) return error.retryable;
+  const code = numericCode(error);
+  return code === undefined || PASSING.has(code) || hasLabel(error, "RetryableWriteError");
+}
+
+function numericCode(error: unknown): number | undefined {
+  if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
+  return typeof error.code === "number" ? error.code : undefined;
+}

@@ -1,0 +1,241 @@
+import { LANES } from "../../core/lane.ts";
+import { TxboxError } from "../../core/errors.ts";
+import type { Document } from "./mongodb-client.ts";
+import { isDuplicateKey } from "./mongodb-errors.ts";
+import type { Table } from "./table.ts";
+
+export interface StaleOwner {
+  owner: string;
+  died: boolean;
+}
+
+export interface LaneView {
+  lane: number;
+  owner: string | null;
+  epoch: number;
+  freed_at: Date;
+  /** Owners that died since this lane last made progress. */
+  crashes: number;
+  /** Owners before this one whose claims have not been taken back yet. */
+  stale: StaleOwner[];
+}
+
+export interface MemberView {
+  owner: string;
+  lease_until: Date;
+}
+
+/** The one document of a relay: whatever changes hands, changes in one atomic write to it. */
+export interface RelayView {
+  streams: string[] | null;
+  paused: boolean;
+  members: MemberView[];
+  lanes: LaneView[];
+  published: number;
+  /** The server's time of the write that this is the answer to. */
+  at: Date;
+  creating: { owner: string; until: Date } | undefined;
+}
+
+export function viewOf(document: Document): RelayView {
+  return {
+    streams: (document["streams"] as string[] | null | undefined) ?? null,
+    paused: document["paused"] === true,
+    members: document["members"] as MemberView[],
+    lanes: document["lanes"] as LaneView[],
+    published: Number(document["published"]),
+    at: document["at"] as Date,
+    creating: document["creating"] as RelayView["creating"],
+  };
+}
+
+const literal = (value: unknown): Document => ({ $literal: value });
+
+/** Changes the lanes for which the condition on `$$lane` holds. */
+function changeLanes(when: Document, change: Document): Document {
+  const changed = { $mergeObjects: ["$$lane", change] };
+  return { $map: { input: "$lanes", as: "lane", in: { $cond: [when, changed, "$$lane"] } } };
+}
+
+/** Who owns which lanes of a relay. Time is the server's alone. */
+export class MongoOwnership {
+  readonly #relays: Table;
+  readonly #relay: string;
+  readonly #leaseMs: number;
+
+  constructor(relays: Table, relay: string, leaseMs: number) {
+    this.#relays = relays;
+    this.#relay = relay;
+    this.#leaseMs = leaseMs;
+  }
+
+  async look(): Promise<RelayView | undefined> {
+    const [found] = await this.#relays.aggregate([{ $match: { _id: this.#relay } }, { $set: { at: "$$NOW" } }]);
+    return found === undefined ? undefined : viewOf(found);
+  }
+
+  /** Creates the relay with free lanes; false when somebody else did. Its creator prepares it before others join. */
+  async create(owner: string, streams: readonly string[] | undefined): Promise<boolean> {
+    const lanes = Array.from({ length: LANES }, (_, lane) => ({ lane, owner: null, epoch: 0, crashes: 0, stale: [] }));
+    const until = { $add: ["$$NOW", this.#leaseMs] };
+    const freed = {
+      $map: { input: literal(lanes), as: "lane", in: { $mergeObjects: ["$$lane", { freed_at: "$$NOW" }] } },
+    };
+    const fresh = {
+      streams: literal(streams ?? null),
+      paused: false,
+      members: [],
+      lanes: freed,
+      published: { $toLong: 0 },
+      created_at: "$$NOW",
+      creating: { owner: literal(owner), until },
+    };
+    try {
+      // The filter never matches: it is an insert that knows the server's time.
+      const result = await this.#relays.updateOne(
+        { _id: this.#relay, absent: true },
+        [{ $set: fresh }, { $unset: "absent" }],
+        {
+          upsert: true,
+        },
+      );
+      return result.upsertedCount > 0;
+    } catch (error) {
+      if (isDuplicateKey(error)) return false;
+      throw error;
+    }
+  }
+
+  /** Goes on with the creation that its process did not finish. */
+  async inheritCreation(owner: string): Promise<RelayView | undefined> {
+    const over = { $lt: ["$creating.until", "$$NOW"] };
+    const until = { $add: ["$$NOW", this.#leaseMs] };
+    return this.#change([{ $set: { creating: { owner: literal(owner), until } } }], {
+      creating: { $exists: true },
+      $expr: over,
+    });
+  }
+
+  async finishCreation(owner: string): Promise<void> {
+    await this.#relays.updateOne({ _id: this.#relay, "creating.owner": owner }, { $unset: { creating: 1 } });
+  }
+
+  /**
+   * Joins as `owner`, in place of an earlier `before` of the same process: lanes that are still `before`'s go over, and
+   * with them the duty to take back what it claimed.
+   */
+  join(owner: string, before: string | undefined): Promise<RelayView | undefined> {
+    const old = literal(before ?? owner);
+    const others = {
+      $filter: { input: "$members", as: "member", cond: { $not: { $in: ["$$member.owner", [old, literal(owner)]] } } },
+    };
+    return this.#change([
+      {
+        $set: {
+          members: { $concatArrays: [others, [{ owner: literal(owner), lease_until: this.#leaseUntil }]] },
+          lanes: changeLanes(
+            { $eq: ["$$lane.owner", old] },
+            {
+              owner: literal(owner),
+              epoch: { $add: ["$$lane.epoch", 1] },
+              stale: { $concatArrays: ["$$lane.stale", [{ owner: old, died: false }]] },
+            },
+          ),
+        },
+      },
+    ]);
+  }
+
+  /** Renews the lease and frees the lanes of those whose lease has run out. */
+  tend(owner: string): Promise<RelayView | undefined> {
+    const over = { $and: [{ $lt: ["$$member.lease_until", "$$NOW"] }, { $ne: ["$$member.owner", literal(owner)] }] };
+    const expired = { $filter: { input: "$members", as: "member", cond: over } };
+    return this.#change([
+      { $set: { expired: { $map: { input: expired, as: "member", in: "$$member.owner" } } } },
+      {
+        $set: {
+          members: this.#renewed(owner, { $not: { $in: ["$$member.owner", "$expired"] } }),
+          lanes: changeLanes(
+            { $in: ["$$lane.owner", "$expired"] },
+            {
+              owner: null,
+              epoch: { $add: ["$$lane.epoch", 1] },
+              freed_at: "$$NOW",
+              crashes: { $add: ["$$lane.crashes", 1] },
+              stale: { $concatArrays: ["$$lane.stale", [{ owner: "$$lane.owner", died: true }]] },
+            },
+          ),
+        },
+      },
+      { $unset: "expired" },
+    ]);
+  }
+
+  /** After a settle: renews the lease and counts what was published. */
+  settled(owner: string, published: number, clearCrashes: boolean): Promise<RelayView | undefined> {
+    const set: Document = {
+      members: this.#renewed(owner, literal(true)),
+      published: { $add: ["$published", { $toLong: published }] },
+    };
+    if (clearCrashes) set["lanes"] = changeLanes({ $eq: ["$$lane.owner", literal(owner)] }, { crashes: 0 });
+    return this.#change([{ $set: set }]);
+  }
+
+  /** Takes those of the lanes that are free, for a process that is known. */
+  take(owner: string, lanes: readonly number[]): Promise<RelayView | undefined> {
+    const free = { $and: [{ $eq: ["$$lane.owner", null] }, { $in: ["$$lane.lane", literal(lanes)] }] };
+    return this.#change(
+      [{ $set: { lanes: changeLanes(free, { owner: literal(owner), epoch: { $add: ["$$lane.epoch", 1] } }) } }],
+      { "members.owner": owner },
+    );
+  }
+
+  /** Frees lanes of which nothing is in hand; all that are its own, if none are named. */
+  give(owner: string, lanes: readonly number[] | undefined): Promise<RelayView | undefined> {
+    const mine = { $eq: ["$$lane.owner", literal(owner)] };
+    const chosen = lanes === undefined ? mine : { $and: [mine, { $in: ["$$lane.lane", literal(lanes)] }] };
+    const set: Document = {
+      lanes: changeLanes(chosen, { owner: null, epoch: { $add: ["$$lane.epoch", 1] }, freed_at: "$$NOW" }),
+    };
+    if (lanes === undefined) {
+      set["members"] = {
+        $filter: { input: "$members", as: "member", cond: { $ne: ["$$member.owner", literal(owner)] } },
+      };
+    }
+    return this.#change([{ $set: set }]);
+  }
+
+  /** What earlier owners of these lanes had claimed is taken back. */
+  async forgetStale(owner: string): Promise<void> {
+    await this.#change([{ $set: { lanes: changeLanes({ $eq: ["$$lane.owner", literal(owner)] }, { stale: [] }) } }]);
+  }
+
+  #renewed(owner: string, keep: Document): Document {
+    const mine = { $eq: ["$$member.owner", literal(owner)] };
+    return {
+      $map: {
+        input: { $filter: { input: "$members", as: "member", cond: keep } },
+        as: "member",
+        in: { $cond: [mine, { owner: literal(owner), lease_until: this.#leaseUntil }, "$$member"] },
+      },
+    };
+  }
+
+  get #leaseUntil(): Document {
+    return { $add: ["$$NOW", this.#leaseMs] };
+  }
+
+  async #change(pipeline: Document[], filter: Document = {}): Promise<RelayView | undefined> {
+    const update = [...pipeline, { $set: { at: "$$NOW" } }];
+    const changed = await this.#relays.findOneAndUpdate({ _id: this.#relay, ...filter }, update, {
+      returnDocument: "after",
+    });
+    return changed === null ? undefined : viewOf(changed);
+  }
+}
+
+export function relayDropped(relay: string): TxboxError {
+  return new TxboxError("relay_dropped", `Relay "${relay}" does not exist any more`, {
+    fix: "Start it anew to create it again",
+  });
+}

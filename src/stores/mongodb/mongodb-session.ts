@@ -1,0 +1,344 @@
+import type { Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
+import { uuidv7 } from "../../core/uuid.ts";
+import { planBalance } from "./balance.ts";
+import { BlockedKeys } from "./blocked-keys.ts";
+import { carefulLimit, TRUSTED_AFTER } from "./careful-limit.ts";
+import { ClaimSource } from "./claim-source.ts";
+import type { MongoClaim } from "./claims.ts";
+import { carryOutCommands, hasCommands } from "./commands.ts";
+import { writeLetters } from "./dead-letters.ts";
+import { findOrCreateRelay } from "./join-relay.ts";
+import { Lease } from "./lease.ts";
+import { loadKeys } from "./load-keys.ts";
+import { isTimeExpired, leaseLost } from "./mongodb-errors.ts";
+import type { Tables } from "./mongodb-names.ts";
+import type { RelayView } from "./mongodb-ownership.ts";
+import { MongoOwnership, relayDropped } from "./mongodb-ownership.ts";
+import { nextScheduledMs, promote } from "./schedule.ts";
+import { Settler } from "./settler.ts";
+import { takeBack, takeBackOf } from "./take-back.ts";
+
+type Chore = () => Promise<unknown>;
+
+/** A process's hold on its lanes. What it sends carries a fence, so that nothing of it takes effect after its lease. */
+export class MongoSession implements QueueSession {
+  readonly #tables: Tables;
+  readonly #options: JoinOptions;
+  readonly #clock: Clock;
+  readonly #ownership: MongoOwnership;
+  readonly #lease: Lease;
+  readonly #keys: BlockedKeys;
+  readonly #settler: Settler;
+  readonly #source: ClaimSource;
+  /** The name under which lanes are held; another one after every reload, so that earlier claims are known as such. */
+  #me: string | undefined;
+  #lanes: number[] = [];
+  #streams: string[] | null = null;
+  /** Rises with every reload: claims of an older generation are void. */
+  #generation = 0;
+  #claims: MongoClaim[] = [];
+  #stale = true;
+  #left = false;
+  #paused = false;
+  #crashes = 0;
+  #tried = 0;
+  #chores: Chore[] = [];
+  #scheduledDueAt: number | undefined;
+  #turn: Promise<unknown> = Promise.resolve();
+  #renewedDocumentsAt = Number.NEGATIVE_INFINITY;
+
+  constructor(tables: Tables, options: JoinOptions, clock: Clock) {
+    this.#tables = tables;
+    this.#options = options;
+    this.#clock = clock;
+    this.#ownership = new MongoOwnership(tables.relays, options.relay, options.leaseMs);
+    this.#lease = new Lease(clock, options.leaseMs);
+    this.#keys = new BlockedKeys(new Set(options.unordered));
+    this.#settler = new Settler({
+      tables,
+      relay: options.relay,
+      clock,
+      keys: this.#keys,
+      validUntil: () => this.#lease.validUntil,
+      serverNow: () => this.#lease.serverNow(),
+      onSettled: (published, tried) => this.#noteSettled(published, tried),
+      onFailure: () => this.#invalidate(),
+    });
+    this.#source = new ClaimSource(tables, options, clock, this.#keys, this.#lease);
+  }
+
+  get validUntil(): number {
+    return this.#lease.validUntil;
+  }
+
+  async join(): Promise<void> {
+    await findOrCreateRelay(this.#tables, this.#ownership, this.#options, this.#clock);
+    try {
+      await this.#reload();
+      await this.tend();
+      await this.#exclusively(() => this.#runChores());
+    } catch (error) {
+      // Whoever was refused must not count as a process to share lanes with.
+      if (this.#me !== undefined) await this.#ownership.give(this.#me, undefined).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  claim(): Promise<MongoClaim | undefined> {
+    return this.#exclusively(async () => {
+      try {
+        return await this.#claim();
+      } catch (error) {
+        // Documents may have been claimed though the answer was lost.
+        this.#lease.noteUnknown();
+        this.#invalidate();
+        if (isTimeExpired(error)) return undefined;
+        throw error;
+      }
+    });
+  }
+
+  async #claim(): Promise<MongoClaim | undefined> {
+    if (this.#left) return undefined;
+    if (this.#stale) await this.#reload();
+    if (this.#chores.length > 0) {
+      // Lanes change hands and commands are carried out between batches, never under one.
+      if (this.#claims.length > 0) return undefined;
+      await this.#runChores();
+    }
+    if (this.#paused || this.#lanes.length === 0) return undefined;
+    if (this.#clock.monotonic() >= this.#lease.validUntil) await this.#renew(0, false);
+    if (this.#stale) return undefined;
+    const careful = carefulLimit(this.#crashes, this.#tried);
+    if (careful !== undefined && (this.#claims.length > 0 || this.#settler.busy)) return undefined;
+    const { batch } = this.#options;
+    const limit = { messages: Math.min(careful ?? batch.messages, batch.messages), bytes: batch.bytes };
+    const generation = this.#generation;
+    const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation };
+    const claim = (await this.#source.parked(scope)) ?? (await this.#source.ready(scope));
+    if (generation !== this.#generation) return undefined;
+    if (claim === "refused") {
+      this.#invalidate();
+      return undefined;
+    }
+    if (claim === undefined) {
+      // Nothing is left that could kill its owner.
+      if (this.#crashes > 0 && this.#claims.length === 0 && !this.#settler.busy) await this.#renew(0, true);
+      return undefined;
+    }
+    this.#claims.push(claim);
+    return claim;
+  }
+
+  admit(claim: MongoClaim): readonly boolean[] | "all" {
+    // Its settle would be refused, so whatever it let out would go out again.
+    if (claim.generation !== this.#generation) return claim.messages.map(() => false);
+    if (claim.keys.length > 0 || this.#keys.size === 0) return "all";
+    return claim.messages.map((message) => !this.#keys.has(message));
+  }
+
+  settle(claim: MongoClaim, outcomes: readonly Outcome[]): Promise<void> {
+    if (claim.generation === this.#generation && this.#claims[0] !== claim) this.#invalidate();
+    if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
+    this.#claims.shift();
+    // The rest of an incomplete claim is not handed out again by this session: it goes to whoever comes after.
+    if (outcomes.length < claim.messages.length) this.#left = true;
+    return this.#settler.add(claim, outcomes);
+  }
+
+  async putDown(claim: MongoClaim): Promise<void> {
+    await this.#whileAlone(claim, { $set: { alone: false, crashes: 0 } });
+  }
+
+  async pickUp(claim: MongoClaim): Promise<void> {
+    await this.#whileAlone(claim, { $set: { alone: true } });
+  }
+
+  async #whileAlone(claim: MongoClaim, change: Record<string, unknown>): Promise<void> {
+    if (!claim.alone) return;
+    const filter = { _id: claim.messages[0]!.document["_id"], lease_token: claim.token, status: "processing" };
+    if (claim.generation === this.#generation) {
+      const { matchedCount } = await this.#tables.outbox.updateOne(filter, change);
+      if (matchedCount > 0) return;
+    }
+    this.#invalidate();
+    throw leaseLost(this.#options.relay);
+  }
+
+  abandon(): void {
+    this.#invalidate();
+  }
+
+  async tend(): Promise<SessionState> {
+    const me = this.#me;
+    if (!this.#left && me !== undefined) {
+      const sentAt = this.#clock.monotonic();
+      const view = await this.#ownership.tend(me);
+      if (view === undefined) {
+        this.#invalidate();
+        throw relayDropped(this.#options.relay);
+      }
+      if (me === this.#me) await this.#look(view, me, sentAt);
+    }
+    return {
+      lanes: this.#lanes.length,
+      paused: this.#paused,
+      parked: this.#keys.parked,
+      blockedKeys: this.#keys.size,
+      full: this.#keys.parked >= this.#options.maxParked,
+    };
+  }
+
+  nextDueAt(): number | undefined {
+    const keys = this.#paused ? undefined : this.#keys.nextDueAt();
+    const scheduled = this.#scheduledDueAt;
+    return keys === undefined || scheduled === undefined ? (keys ?? scheduled) : Math.min(keys, scheduled);
+  }
+
+  async leave(): Promise<void> {
+    this.#left = true;
+    await this.#settler.idle();
+    await this.#exclusively(async () => {
+      const me = this.#me;
+      if (me === undefined) return;
+      await this.#lease.quiet();
+      const { relay, unordered } = this.#options;
+      await takeBackOf(this.#tables.outbox, { relay, lanes: this.#lanes, owners: [me], unordered, died: false });
+      await this.#ownership.give(me, undefined);
+      this.#invalidate();
+    });
+  }
+
+  // ── Owning ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async #look(view: RelayView, me: string, sentAt: number): Promise<void> {
+    const { relay } = this.#options;
+    this.#paused = view.paused;
+    this.#streams = view.streams;
+    if (!this.#noteView(view, me, sentAt)) return;
+    if (this.#chores.length === 0) {
+      const plan = planBalance(view, me);
+      if (plan.take.length > 0) this.#chores.push(() => this.#ownership.take(me, plan.take));
+      if (plan.give.length > 0) this.#chores.push(() => this.#ownership.give(me, plan.give));
+      if (await hasCommands(this.#tables, { relay, lanes: this.#lanes })) {
+        this.#chores.push(() => carryOutCommands(this.#tables, { relay, lanes: this.#lanes }, this.#lease.fence()));
+      }
+    }
+    await this.#renewDocuments();
+    await this.#promoteDue();
+  }
+
+  /** False when the lanes went to others: then all that is in memory is void. */
+  #noteView(view: RelayView, me: string, sentAt: number): boolean {
+    const alive = this.#lease.note(view, me, sentAt);
+    if (!alive) this.#invalidate();
+    // What was given up is no longer in hand, whatever time the lease has.
+    if (this.#stale) this.#lease.end();
+    return alive;
+  }
+
+  async #renew(published: number, clearCrashes: boolean): Promise<void> {
+    const me = this.#me!;
+    const sentAt = this.#clock.monotonic();
+    const view = await this.#ownership.settled(me, published, clearCrashes);
+    if (me !== this.#me) return;
+    if (view === undefined) this.#invalidate();
+    else this.#noteView(view, me, sentAt);
+    if (clearCrashes) this.#crashes = this.#tried = 0;
+  }
+
+  async #noteSettled(published: number, tried: number): Promise<void> {
+    this.#tried += tried;
+    const healthy = carefulLimit(this.#crashes, this.#tried) === undefined || this.#tried >= TRUSTED_AFTER;
+    await this.#renew(published, this.#crashes > 0 && healthy);
+  }
+
+  /** Claims that are in hand for long show that their owner lives. */
+  async #renewDocuments(): Promise<void> {
+    const now = this.#clock.monotonic();
+    if (this.#claims.length === 0 || now - this.#renewedDocumentsAt < this.#options.leaseMs / 3) return;
+    this.#renewedDocumentsAt = now;
+    const tokens = this.#claims.map(({ token }) => token);
+    await this.#tables.outbox.updateMany(
+      { status: "processing", lease_owner: this.#me, lease_token: { $in: tokens } },
+      { $set: { lease_until: this.#lease.until } },
+    );
+  }
+
+  async #promoteDue(): Promise<void> {
+    const scope = { lanes: this.#lanes, streams: this.#streams };
+    let ms = await nextScheduledMs(this.#tables, scope);
+    if (ms !== undefined && ms <= 0 && !this.#stale) {
+      await this.#exclusively(() => promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }));
+      ms = await nextScheduledMs(this.#tables, scope);
+    }
+    this.#scheduledDueAt = ms === undefined ? undefined : this.#clock.monotonic() + Math.max(ms, 0);
+  }
+
+  /** What is in memory no longer holds: claims are void and the next claim loads everything anew. */
+  #invalidate(): void {
+    this.#stale = true;
+    this.#generation++;
+    this.#lease.end();
+    this.#claims = [];
+    this.#settler.drop(leaseLost(this.#options.relay));
+  }
+
+  async #reload(): Promise<void> {
+    await this.#settler.idle();
+    await this.#lease.quiet();
+    const { relay, owner, unordered } = this.#options;
+    const generation = ++this.#generation;
+    this.#claims = [];
+    const me = `${owner}#${uuidv7()}`;
+    const sentAt = this.#clock.monotonic();
+    const view = await this.#ownership.join(me, this.#me);
+    if (view === undefined) {
+      this.#lanes = [];
+      throw relayDropped(relay);
+    }
+    this.#me = me;
+    const mine = view.lanes.filter((lane) => lane.owner === me);
+    this.#lanes = mine.map(({ lane }) => lane);
+    this.#streams = view.streams;
+    this.#paused = view.paused;
+    this.#crashes = Math.max(0, ...mine.map(({ crashes }) => crashes));
+    this.#lease.note(view, me, sentAt);
+    if (mine.some(({ stale }) => stale.length > 0)) {
+      await takeBack(this.#tables.outbox, relay, mine, unordered);
+      await this.#ownership.forgetStale(me);
+    }
+    await this.#finishDeaths();
+    this.#keys.clear();
+    if (this.#lanes.length > 0) {
+      const monotonicOf = (time: Date) => this.#clock.monotonic() + (time.getTime() - this.#lease.serverNow());
+      await loadKeys(this.#tables, this.#keys, { relay, lanes: this.#lanes, unordered, monotonicOf });
+    }
+    if (generation === this.#generation) this.#stale = false;
+  }
+
+  async #finishDeaths(): Promise<void> {
+    if (this.#lanes.length === 0) return;
+    const { relay } = this.#options;
+    const dying = await this.#tables.outbox.find({ waits: "dying", relay, lane: { $in: this.#lanes } });
+    if (dying.length > 0) await writeLetters(this.#tables, relay, dying);
+  }
+
+  async #runChores(): Promise<void> {
+    await this.#settler.idle();
+    const chores = this.#chores;
+    this.#chores = [];
+    for (const chore of chores) {
+      await chore();
+      // Lanes and blocked keys may have changed under the chore.
+      await this.#reload();
+    }
+  }
+
+  /** Claims, promotions and changes of lanes go one after another. */
+  #exclusively<T>(run: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(run, run);
+    this.#turn = turn.catch(() => undefined);
+    return turn;
+  }
+}

@@ -1,0 +1,98 @@
+import { systemClock } from "../../core/clock.ts";
+import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
+import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { createAdmin } from "./mongodb-admin.ts";
+import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
+import { databaseOf } from "./mongodb-client.ts";
+import { schemaMissing } from "./mongodb-errors.ts";
+import { createLedger } from "./mongodb-ledger.ts";
+import { createMaintenance } from "./mongodb-maintenance.ts";
+import { createMigrator } from "./mongodb-migrator.ts";
+import { mongoNames, tablesOf } from "./mongodb-names.ts";
+import { MongoSession } from "./mongodb-session.ts";
+import { createWriter } from "./mongodb-writer.ts";
+
+export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientLike> {
+  /** Your own MongoClient; with mongoose, `mongoose.connection.getClient()`. */
+  client: Client;
+  /** Default: the database of the client's URL. */
+  database?: string;
+  /** Default "outbox"; dead letters, relays and sequences are kept in collections named after it. */
+  collection?: string;
+  /** Default "inbox". */
+  inboxCollection?: string;
+  /** False for a standalone server: data first, then the message with an id made of it. Default true. */
+  transactions?: boolean;
+  /** What is done is kept this long. Default: seven days. Takes effect when the indexes are made. */
+  retentionMs?: number;
+  /** Receipts are kept this long; older messages are refused by the inbox. Default: 14 days. */
+  receiptRetentionMs?: number;
+  clock?: Clock;
+}
+
+/** Handlers get the driver's own session, `Tx`, with a transaction open; enqueueing takes the session of any client. */
+export interface MongoStore<Tx = DriverSession> extends Omit<Store<Tx>, "writer"> {
+  readonly writer: Writer<MongoTx>;
+}
+
+const DAY_MS = 86_400_000;
+/** A relay waits at least this long for an answer of the database. */
+const MIN_ANSWER_MS = 5000;
+const KNOWN = [
+  "client",
+  "database",
+  "collection",
+  "inboxCollection",
+  "transactions",
+  "retentionMs",
+  "receiptRetentionMs",
+  "clock",
+];
+
+/** txbox on MongoDB 5 or later, through the client that the application already has. */
+export function createMongoStore<Client extends MongoClientLike>(
+  options: MongoStoreOptions<Client>,
+): MongoStore<SessionOf<Client>> {
+  const of = "createMongoStore";
+  rejectUnknownOptions(of, options, KNOWN);
+  const { collection = "outbox", inboxCollection = "inbox", transactions = true, clock = systemClock } = options;
+  const { retentionMs = 7 * DAY_MS, receiptRetentionMs = 14 * DAY_MS } = options;
+  requireInteger(of, "retentionMs", retentionMs, 1000);
+  requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
+  const database = databaseOf(options.client, options.database);
+  const names = mongoNames(collection, inboxCollection);
+  const tables = tablesOf(database, names);
+  const { client } = options;
+  let schema: Promise<void> | undefined;
+
+  async function requireSchema(): Promise<void> {
+    schema ??= tables.migrations.findOne({}).then((version) => {
+      if (version === null) throw schemaMissing(names.outbox);
+    });
+    try {
+      await schema;
+    } catch (error) {
+      schema = undefined;
+      throw error;
+    }
+  }
+
+  return {
+    name: "mongodb",
+    capabilities: { sharedRelays: true, transactions, namedRelays: false },
+    writer: createWriter({ tables, transactions, requireSchema }),
+    queue: {
+      async join(join) {
+        const session = new MongoSession(tablesOf(database, names, Math.max(join.leaseMs, MIN_ANSWER_MS)), join, clock);
+        await session.join();
+        return session;
+      },
+    },
+    ledger: createLedger({ client, tables, transactions, receiptRetentionMs }) as Ledger<unknown> as Ledger<
+      SessionOf<Client>
+    >,
+    migrator: createMigrator({ database, names, retentionMs }),
+    maintenance: createMaintenance({ tables }),
+    admin: createAdmin({ tables }),
+  };
+}

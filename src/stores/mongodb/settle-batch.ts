@@ -1,0 +1,145 @@
+import type { Outcome } from "../../core/contracts.ts";
+import { describeError } from "../../core/errors.ts";
+import { uuidv7 } from "../../core/uuid.ts";
+import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
+import type { MongoClaim } from "./claims.ts";
+import { deathOf, KEPT_ERRORS } from "./dead-letters.ts";
+import type { Document } from "./mongodb-client.ts";
+import type { StoredMessage } from "./mongodb-document.ts";
+
+/** A settled document has no lease; its token stays, to tell a repeated settle from a lost lease. */
+const RELEASED = { lease_owner: null, lease_until: null };
+
+interface Waiter {
+  resolve: () => void;
+  reject: (error: unknown) => void;
+}
+
+/** What the next settle will write, gathered from the outcomes reported since the last one. */
+export class SettleBatch {
+  readonly waiters: Waiter[] = [];
+  readonly drained: Set<BlockedKey> = new Set();
+  readonly touched: Set<BlockedKey> = new Set();
+  /** All documents, and the tokens they were claimed with. */
+  readonly ids: unknown[] = [];
+  readonly tokens: Set<string> = new Set();
+  readonly #published: unknown[] = [];
+  readonly #waiting: { new: unknown[]; failed: unknown[] } = { new: [], failed: [] };
+  readonly #failed: Document[] = [];
+  readonly #dead: unknown[] = [];
+
+  get published(): number {
+    return this.#published.length;
+  }
+
+  get dead(): readonly unknown[] {
+    return this.#dead;
+  }
+
+  /** Takes effect on the keys at once. `now` is monotonic, `serverNow` the server's time. */
+  record(claim: MongoClaim, outcomes: readonly Outcome[], keys: BlockedKeys, now: number, serverNow: number): void {
+    this.tokens.add(claim.token);
+    for (const [i, outcome] of outcomes.entries()) {
+      const message = claim.messages[i]!;
+      this.ids.push(message.document["_id"]);
+      this.#recordOne(message, outcome, claim, claim.entries[i], keys, now, serverNow);
+    }
+    for (const key of claim.keys) {
+      this.drained.add(key);
+      this.#touch(key);
+    }
+  }
+
+  #recordOne(
+    message: StoredMessage,
+    outcome: Outcome,
+    claim: MongoClaim,
+    drained: BlockedKey | undefined,
+    keys: BlockedKeys,
+    now: number,
+    serverNow: number,
+  ): void {
+    const { _id } = message.document;
+    const parkedAlready = drained !== undefined;
+    if (outcome.status === "published") {
+      this.#published.push(_id);
+      if (parkedAlready) keys.park(drained, -1);
+      return;
+    }
+    if (outcome.status === "dead") {
+      const key = drained ?? (outcome.block ? keys.ensure(message) : keys.get(message));
+      if (parkedAlready) keys.park(drained, -1);
+      if (key !== undefined) {
+        key.held ||= outcome.block;
+        key.dueAt = now;
+        this.#touch(key);
+      }
+      this.#dead.push(_id);
+      const attempts = message.earlierAttempts + outcome.attempts;
+      const update = deathOf(describeError(outcome.error), uuidv7(), new Date(serverNow), outcome.block);
+      this.#failed.push(this.#one(_id, claim, { ...update, $set: { ...(update["$set"] as Document), attempts } }));
+      return;
+    }
+    const key = drained ?? keys.ensure(message);
+    this.#touch(key);
+    if (!parkedAlready) keys.park(key, 1);
+    if (outcome.status === "waiting") {
+      this.#waiting[message.failures > 0 ? "failed" : "new"].push(_id);
+      return;
+    }
+    key.dueAt = now + outcome.delayMs;
+    const error = describeError(outcome.error);
+    const at = new Date(serverNow);
+    this.#failed.push(
+      this.#one(_id, claim, {
+        $set: {
+          ...RELEASED,
+          status: "failed",
+          waits: "parked",
+          next_retry_at: new Date(serverNow + outcome.delayMs),
+          attempts: message.earlierAttempts + outcome.attempts,
+          last_error: error,
+        },
+        $unset: { alone: 1, crashes: 1 },
+        $push: { errors: { $each: [{ at, error }], $slice: -KEPT_ERRORS } },
+      }),
+    );
+  }
+
+  /** The writes, each fenced by token: whoever took a document back has taken the token off it. */
+  operations(): Document[] {
+    const those = (ids: readonly unknown[]) => ({
+      _id: { $in: ids },
+      lease_token: { $in: [...this.tokens] },
+      status: "processing",
+    });
+    const many = (ids: readonly unknown[], update: Document) =>
+      ids.length === 0 ? [] : [{ updateMany: { filter: those(ids), update } }];
+    const waiting = (ids: readonly unknown[], status: string) =>
+      many(ids, {
+        $set: { ...RELEASED, status, waits: "parked" },
+        $unset: { alone: 1, crashes: 1 },
+        $inc: { attempts: -1 },
+      });
+    return [
+      ...many(this.#published, {
+        $set: { ...RELEASED, status: "done" },
+        $unset: { alone: 1, crashes: 1 },
+        $currentDate: { published_at: true },
+      }),
+      ...this.#failed,
+      ...waiting(this.#waiting.failed, "failed"),
+      ...waiting(this.#waiting.new, "new"),
+    ];
+  }
+
+  #one(_id: unknown, { token }: MongoClaim, update: Document): Document {
+    return { updateOne: { filter: { _id, lease_token: token, status: "processing" }, update } };
+  }
+
+  #touch(key: BlockedKey): void {
+    if (this.touched.has(key)) return;
+    this.touched.add(key);
+    key.writes++;
+  }
+}

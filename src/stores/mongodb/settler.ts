@@ -1,0 +1,117 @@
+import type { Clock, Outcome } from "../../core/contracts.ts";
+import { errorCode } from "../../core/errors.ts";
+import type { BlockedKeys } from "./blocked-keys.ts";
+import type { MongoClaim } from "./claims.ts";
+import { writeLetters } from "./dead-letters.ts";
+import { isPassing, leaseLost } from "./mongodb-errors.ts";
+import type { Tables } from "./mongodb-names.ts";
+import { SettleBatch } from "./settle-batch.ts";
+
+/** Settles that could not be written are tried again at this pace while the lease lasts. */
+const RETRY_MS = 100;
+
+export interface SettlerOptions {
+  tables: Tables;
+  relay: string;
+  clock: Clock;
+  keys: BlockedKeys;
+  validUntil: () => number;
+  serverNow: () => number;
+  /** Renews the lease and counts; called with every settle that is written. */
+  onSettled: (published: number, tried: number) => Promise<void>;
+  /** What is in memory no longer holds. */
+  onFailure: () => void;
+}
+
+/** Writes outcomes: one write under way per session, and what is reported meanwhile shares the next one. */
+export class Settler {
+  readonly #options: SettlerOptions;
+  #pending: SettleBatch | undefined;
+  #flushing: Promise<void> | undefined;
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  get busy(): boolean {
+    return this.#pending !== undefined || this.#flushing !== undefined;
+  }
+
+  /** Takes effect in memory at once; resolves when it is written. */
+  add(claim: MongoClaim, outcomes: readonly Outcome[]): Promise<void> {
+    const { keys, clock, serverNow } = this.#options;
+    this.#pending ??= new SettleBatch();
+    this.#pending.record(claim, outcomes, keys, clock.monotonic(), serverNow());
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#pending.waiters.push({ resolve, reject });
+    this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined));
+    return promise;
+  }
+
+  /** Resolves when nothing is being written. */
+  async idle(): Promise<void> {
+    while (this.#flushing !== undefined) await this.#flushing;
+  }
+
+  /** Forgets what is not written yet. */
+  drop(reason: unknown): void {
+    const batch = this.#pending;
+    this.#pending = undefined;
+    for (const waiter of batch?.waiters ?? []) waiter.reject(reason);
+  }
+
+  async #flush(): Promise<void> {
+    // Outcomes reported in this turn share the write.
+    await Promise.resolve();
+    for (;;) {
+      const batch = this.#pending;
+      if (batch === undefined) return;
+      this.#pending = undefined;
+      try {
+        await this.#writeSturdily(batch);
+        for (const waiter of batch.waiters) waiter.resolve();
+      } catch (error) {
+        this.#options.onFailure();
+        for (const waiter of batch.waiters) waiter.reject(error);
+      }
+    }
+  }
+
+  /** Writes though the connection may break: a repeat finds what an earlier try has written, by its token. */
+  async #writeSturdily(batch: SettleBatch): Promise<void> {
+    const { clock, validUntil, keys } = this.#options;
+    for (;;) {
+      try {
+        await this.#write(batch);
+        break;
+      } catch (error) {
+        if (errorCode(error) === "lease_lost" || !isPassing(error) || clock.monotonic() > validUntil()) throw error;
+        await clock.sleep(RETRY_MS);
+      }
+    }
+    for (const key of batch.drained) key.draining = false;
+    for (const key of batch.touched) {
+      key.writes--;
+      keys.freeIfEmpty(key);
+    }
+  }
+
+  async #write(batch: SettleBatch): Promise<void> {
+    const { tables, relay, onSettled } = this.#options;
+    const operations = batch.operations();
+    if (operations.length > 0) {
+      const { matchedCount } = await tables.outbox.bulkWrite(operations, { ordered: false });
+      if (matchedCount < batch.ids.length && !(await this.#wasWritten(batch))) throw leaseLost(relay);
+    }
+    if (batch.dead.length > 0) {
+      const dying = await tables.outbox.find({ _id: { $in: batch.dead }, waits: "dying" });
+      await writeLetters(tables, relay, dying);
+    }
+    await onSettled(batch.published, batch.ids.length);
+  }
+
+  async #wasWritten({ ids, tokens }: SettleBatch): Promise<boolean> {
+    const written = { _id: { $in: ids }, lease_token: { $in: [...tokens] }, status: { $ne: "processing" } };
+    return (await this.#options.tables.outbox.count(written)) === ids.length;
+  }
+}

@@ -1,0 +1,63 @@
+import type { Document } from "./mongodb-client.ts";
+import type { LaneView } from "./mongodb-ownership.ts";
+import type { Table } from "./table.ts";
+
+const whole = (field: string): Document => ({ $convert: { input: field, to: "int", onError: 0, onNull: 0 } });
+
+/**
+ * Takes back what earlier owners of these lanes had claimed: from here on their settles find nothing that is theirs.
+ * Messages with an order go behind each other among the parked ones of their key, whatever half of a settle was
+ * written; the attempt that the claim had counted is given back.
+ */
+export async function takeBack(
+  outbox: Table,
+  relay: string,
+  lanes: readonly LaneView[],
+  unordered: readonly string[],
+): Promise<void> {
+  for (const died of [true, false]) {
+    const those = lanes.filter(({ stale }) => stale.some((one) => one.died === died));
+    if (those.length === 0) continue;
+    const owners = [...new Set(those.flatMap(({ stale }) => stale.filter((one) => one.died === died)))];
+    await takeBackOf(outbox, {
+      relay,
+      lanes: those.map(({ lane }) => lane),
+      owners: owners.map(({ owner }) => owner),
+      unordered,
+      died,
+    });
+  }
+}
+
+export interface TakeBackOptions {
+  relay: string;
+  lanes: readonly number[];
+  owners: readonly string[];
+  unordered: readonly string[];
+  /** The owner died with them in hand, which counts against a message that it tried alone. */
+  died: boolean;
+}
+
+export async function takeBackOf(
+  outbox: Table,
+  { relay, lanes, owners, unordered, died }: TakeBackOptions,
+): Promise<void> {
+  const attempts = { $max: [{ $subtract: [whole("$attempts"), 1] }, 0] };
+  const failed = { $gt: [attempts, whole("$earlier_attempts")] };
+  const loose = { $or: [{ $eq: [{ $ifNull: ["$key", null] }, null] }, { $in: ["$stream", { $literal: unordered }] }] };
+  const crashes = { $add: [whole("$crashes"), { $cond: [{ $eq: ["$alone", true] }, 1, 0] }] };
+  await outbox.updateMany({ status: "processing", lease_owner: { $in: owners }, relay, lane: { $in: lanes } }, [
+    {
+      $set: {
+        status: { $cond: [failed, "failed", "new"] },
+        waits: { $cond: [{ $and: [loose, { $not: failed }] }, "ready", "parked"] },
+        attempts,
+        lease_owner: null,
+        lease_until: null,
+        lease_token: null,
+        ...(died ? { crashes } : {}),
+      },
+    },
+    { $unset: "alone" },
+  ]);
+}
