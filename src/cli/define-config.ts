@@ -9,8 +9,9 @@ export interface DatabaseConfig extends Omit<PostgresStoreOptions, "client" | "c
 }
 
 /** A relay that `txbox relay NAME` runs: the options of createRelay, its publisher made when it is needed. */
-export interface RelayConfig extends Omit<RelayOptions, "store" | "name" | "publisher" | "clock"> {
+export interface RelayConfig extends Omit<RelayOptions, "store" | "name" | "publisher" | "deadLetters" | "clock"> {
   publisher: Publisher | (() => Publisher | Promise<Publisher>);
+  deadLetters?: Publisher | (() => Publisher | Promise<Publisher>);
 }
 
 export interface TxboxConfig {

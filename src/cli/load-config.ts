@@ -21,6 +21,7 @@ const DATABASE_KEYS = keysOf<DatabaseConfig>({
 });
 const RELAY_KEYS = keysOf<RelayConfig>({
   publisher: true,
+  deadLetters: true,
   batchSize: true,
   batchBytes: true,
   streams: true,

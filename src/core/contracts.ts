@@ -71,10 +71,18 @@ export interface Claim {
   readonly messages: readonly Message[];
   /** Failed attempts so far, by message; undefined: none of them has failed yet. */
   readonly attempts: readonly number[] | undefined;
+  /** Errors of those attempts, by message, oldest first; undefined: none. */
+  readonly errors?: readonly (readonly AttemptError[])[] | undefined;
   /** One message, tried alone because owners have died: whoever dies next has it to blame. */
   readonly alone: boolean;
   /** How often an owner died with this very message in hand; above 0 only for a message tried alone. */
   readonly crashes: number;
+}
+
+/** A failed attempt: when, and why. */
+export interface AttemptError {
+  at: string;
+  error: string;
 }
 
 /** What became of one message of a claim. */
@@ -272,7 +280,7 @@ export interface DeadLetter extends Message {
   command: "requeue" | "discard" | null;
   attempts: number;
   lastError: string;
-  errors: { at: string; error: string }[];
+  errors: AttemptError[];
   diedAt: Date;
 }
 

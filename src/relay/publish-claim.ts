@@ -2,6 +2,7 @@ import { backoffMs } from "../core/backoff.ts";
 import type { Claim, Outcome, PublishResult, QueueSession } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
+import { buryDead } from "./dead-letters.ts";
 import { leaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
 
@@ -25,11 +26,20 @@ export async function publishClaim(
   settings: RelaySettings,
   stop: ClaimStop,
 ): Promise<Outcome[]> {
-  if (claim.crashes >= settings.maxCrashes) {
-    const admitted = session.admit(claim);
-    return [admitted === "all" || admitted[0] === true ? deadByCrashes(claim, settings) : WAITING];
+  const outcomes =
+    claim.crashes >= settings.maxCrashes
+      ? [byCrashes(claim, session, settings)]
+      : await new ClaimPublication(claim, session, settings, stop).run();
+  if (outcomes.every(({ status }) => status !== "dead")) return outcomes;
+  // Its copy may kill as well: then it goes without.
+  const silent = claim.crashes > settings.maxCrashes ? { ...settings, deadLetters: undefined } : settings;
+  const lease = leaseSignal(session, settings.clock, stop.giveUp);
+  try {
+    await buryDead(claim, outcomes, silent, lease.signal);
+  } finally {
+    lease.dispose();
   }
-  return new ClaimPublication(claim, session, settings, stop).run();
+  return outcomes;
 }
 
 class ClaimPublication {
@@ -157,7 +167,6 @@ class ClaimPublication {
     }
     const { id, position } = message;
     if (rejected || attempts >= maxAttempts) {
-      emit({ type: "dead", relay: name, id, position, attempts, error });
       return { status: "dead", error, attempts, block: key !== undefined && onDead(message.stream) === "block" };
     }
     const delayMs = backoffMs(attempts, backoff);
@@ -183,11 +192,12 @@ function nameOf({ stream, key }: Message): string {
   return `${stream}\0${key}`;
 }
 
-function deadByCrashes(claim: Claim, settings: RelaySettings): Outcome {
+function byCrashes(claim: Claim, session: QueueSession, settings: RelaySettings): Outcome {
+  const admitted = session.admit(claim);
+  if (admitted !== "all" && admitted[0] !== true) return WAITING;
   const message = claim.messages[0]!;
   const attempts = (claim.attempts?.[0] ?? 0) + claim.crashes;
   const error = `The process died ${claim.crashes} times with this message in hand`;
-  settings.emit({ type: "dead", relay: settings.name, id: message.id, position: message.position, attempts, error });
   return {
     status: "dead",
     error,

@@ -14,6 +14,8 @@ export interface RelayOptions {
   /** Names the relay's progress. Processes with the same name share its work; each name gets every message. */
   name: string;
   publisher: Publisher;
+  /** What becomes dead is sent here as well, with its errors in headers; see docs/relay.md. Default: it stays in the store alone. */
+  deadLetters?: Publisher;
   /** Messages read, published and settled together. Default 1000. */
   batchSize?: number;
   /** A batch holds no more than this many bytes plus one message. Default 16 MiB. */
@@ -47,6 +49,7 @@ export interface RelaySettings {
   name: string;
   owner: string;
   publisher: Publisher;
+  deadLetters: Publisher | undefined;
   batch: { messages: number; bytes: number };
   streams: readonly string[] | undefined;
   unordered: readonly string[];
@@ -68,6 +71,7 @@ const KNOWN = [
   "store",
   "name",
   "publisher",
+  "deadLetters",
   "batchSize",
   "batchBytes",
   "streams",
@@ -92,6 +96,8 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireName(of, "name", options.name);
   requireRole(options.store?.queue, "join", "store", "a store, such as createPostgresStore({ client })");
   requireRole(options.publisher, "publish", "publisher", "a publisher, such as createInProcessBus()");
+  if (options.deadLetters !== undefined)
+    requireRole(options.deadLetters, "publish", "deadLetters", "a publisher, such as createKafkaPublisher({ … })");
   const batchSize = options.batchSize ?? 1000;
   requireInteger(of, "batchSize", batchSize, 1, 10_000);
   const batchBytes = options.batchBytes ?? 16 * 1024 * 1024;
@@ -117,6 +123,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
     name: options.name,
     owner: `${options.name}-${process.pid}-${uuidv7()}`,
     publisher: options.publisher,
+    deadLetters: options.deadLetters,
     batch: { messages: batchSize, bytes: batchBytes },
     streams: options.streams,
     unordered: options.unordered ?? [],

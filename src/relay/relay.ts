@@ -93,7 +93,8 @@ class StandingRelay implements Relay {
     // A database or a broker that hangs must not keep the process.
     const leftMs = Math.max(GOODBYE_MS, endsAt - this.#settings.clock.monotonic());
     await within(leftMs, this.#leave());
-    await within(leftMs, this.#settings.publisher.close?.());
+    const { publisher, deadLetters } = this.#settings;
+    await within(leftMs, Promise.all([publisher.close?.(), deadLetters?.close?.()]));
     this.#running = false;
     this.#settings.emit({ type: "stopped", relay: this.#settings.name });
   }
@@ -237,7 +238,7 @@ class StandingRelay implements Relay {
 }
 
 /** Waits for the promise, but no longer than this. */
-async function within(ms: number, promise: Promise<void> | undefined): Promise<void> {
+async function within(ms: number, promise: Promise<unknown>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)));
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));

@@ -92,7 +92,8 @@ interface RelayFlags {
 interface Running {
   readonly name: string;
   readonly relay: Relay;
-  readonly publisher: Publisher;
+  /** Closes its publishers, which a single run leaves open. */
+  readonly close: () => Promise<unknown>;
 }
 
 function relayNames(
@@ -136,11 +137,18 @@ interface BuildOptions {
 }
 
 async function buildRelay({ name, store, loaded, flags, onEvent, json }: BuildOptions): Promise<Running> {
-  const { publisher: configured, onEvent: hook, ...options }: Partial<RelayConfig> = loaded.config.relays?.[name] ?? {};
+  const {
+    publisher: configured,
+    deadLetters: forDead,
+    onEvent: hook,
+    ...options
+  }: Partial<RelayConfig> = loaded.config.relays?.[name] ?? {};
   const publisher = flags.publisher === "stdout" ? createStdoutPublisher({ asEvents: json }) : await made(configured);
   if (publisher === undefined) throw new UsageError(`Relay "${name}" has no publisher`, { command: "relay" });
+  const deadLetters = await made(forDead);
   const relay = createRelay({
     ...options,
+    ...(deadLetters === undefined ? {} : { deadLetters }),
     ...overrides(flags),
     store,
     name,
@@ -150,7 +158,8 @@ async function buildRelay({ name, store, loaded, flags, onEvent, json }: BuildOp
       hook?.(event);
     },
   });
-  return { name, relay, publisher };
+  const close = () => Promise.all([publisher.close?.(), deadLetters?.close?.()]);
+  return { name, relay, close };
 }
 
 async function made(publisher: RelayConfig["publisher"] | undefined): Promise<Publisher | undefined> {
@@ -202,10 +211,10 @@ async function drain({ output }: CliContext, relays: readonly Running[], flags: 
     await Promise.all(relays.map(({ relay }) => relay.stop()));
   });
   const totals: object[] = [];
-  for (const { name, relay, publisher } of relays) {
+  for (const { name, relay, close } of relays) {
     if (stopping) break;
     const { published, retried, dead } = await relay.drainOnce(limits);
-    await publisher.close?.();
+    await close();
     totals.push({ relay: name, published, retried, dead });
     if (output.json)
       output.line({ at: new Date().toISOString(), type: "drained", relay: name, published, retried, dead });

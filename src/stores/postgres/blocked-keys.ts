@@ -1,3 +1,4 @@
+import type { AttemptError } from "../../core/contracts.ts";
 import type { LogMessage } from "./log-message.ts";
 
 /** A key whose first message failed: later ones are parked behind it. */
@@ -15,7 +16,7 @@ export interface BlockedKey {
   dueAt: number;
   lastError: string | undefined;
   /** Errors not written yet. */
-  errors: { at: string; error: string }[];
+  errors: AttemptError[];
   /** Messages parked, written or about to be. */
   parked: number;
   /** There is a row for it. */

@@ -1,3 +1,4 @@
+import type { AttemptError } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { LogMessage } from "./log-message.ts";
@@ -18,6 +19,7 @@ export interface ParkedPage {
   messages: LogMessage[];
   /** The key of each message. */
   entries: BlockedKey[];
+  errors: AttemptError[][];
   /** More may be parked than was read. */
   full: boolean;
 }
@@ -68,7 +70,8 @@ export class PageReader {
     });
     const { messages, cut } = await this.#fit(readable.map((row) => new LogMessage(row)));
     const entries = messages.map((_, i) => keys[Number(readable[i]![14]) - 1]!);
-    return { messages, entries, full: cut || rows.length === limit };
+    const errors = messages.map((_, i) => JSON.parse(readable[i]![15] ?? "[]") as AttemptError[]);
+    return { messages, entries, errors, full: cut || rows.length === limit };
   }
 
   async #query(cursor: Cursor, limit: number): Promise<LogMessage[]> {

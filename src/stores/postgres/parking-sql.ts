@@ -31,14 +31,16 @@ export function parkedKeyOf(
 }
 
 /**
- * Parked messages of some keys, in order, each with the number of its key; a row of nulls stands for a message that
+ * Parked messages of some keys, in order, each with the number of its key and its errors; a row of nulls stands for a message that
  * cannot be read at this moment. Parameters: relay, streams, keys, solos, limit, inline. The fences keep the planner
  * from joining the parked rows with the whole log.
  */
 export function drainSql(names: Names): string {
   return `
-select ${messageColumns("$6::text::int")}, nth from (
-  select m.*, k.nth, p.position as parked_position
+select ${messageColumns("$6::text::int")}, nth, errors from (
+  select m.*, k.nth, p.position as parked_position, (
+    select nullif(b.errors, '[]') from ${names.blocked} b where b.relay = $1::text and b.stream = k.stream
+      and b.key = k.key and b.solo = k.solo and b.position = p.position) as errors
   from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
   cross join lateral (
     select p.position from ${names.parked} p

@@ -56,8 +56,7 @@ async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<
     .add(query.stream, (p) => `stream = ${p}`)
     .add(query.key, (p) => `key = ${p}`)
     .add(query.aggregateType, (p) => `aggregate_type = ${p}`)
-    // The index of aggregates leaves out those whose id is the key.
-    .add(query.aggregateId, (p) => `aggregate_id = ${p} and (key = ${p} or aggregate_id is distinct from key)`)
+    .add(query.aggregateId, (p) => `aggregate_id = ${p}`)
     // A message without a correlation of its own is the first of its chain.
     .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);

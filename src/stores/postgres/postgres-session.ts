@@ -294,7 +294,7 @@ export class PostgresSession implements QueueSession {
       .slice(0, careful === undefined ? KEYS_PER_CLAIM : 1);
     const generation = this.#generation;
     const limit = Math.min(careful ?? this.#options.batch.messages, this.#options.batch.messages);
-    const { messages, entries, full } = await this.#reader.parked(this.#options.relay, keys, limit);
+    const { messages, entries, errors, full } = await this.#reader.parked(this.#options.relay, keys, limit);
     if (generation !== this.#generation) return undefined;
     const found = new Set(entries);
     for (const key of keys) {
@@ -319,6 +319,7 @@ export class PostgresSession implements QueueSession {
     return this.#hold({
       messages,
       attempts,
+      errors,
       alone,
       crashes,
       cursor,

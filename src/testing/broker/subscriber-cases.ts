@@ -235,7 +235,8 @@ export const subscriberCases: readonly SubscriberCase[] = [
       const all = samples(stream, ["k"], 4);
       await send(all);
       const one = subscriber();
-      const first = recorder((message) => (payloadsOf([message], "k")[0] === 0 ? DONE : failed()));
+      const out: HandleResult = { status: "unavailable", error: new Error("the database is out") };
+      const first = recorder((message) => (payloadsOf([message], "k")[0] === 0 ? DONE : out));
       await one.start("consumer", first.handle);
       await first.until(2);
       await one.stop();

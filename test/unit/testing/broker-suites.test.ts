@@ -22,6 +22,7 @@ const publisherFeatures: PublisherFeature[] = [
   "reconnect",
   "hanging",
   "closing",
+  "cloudEvents",
 ];
 const subscriberFeatures: SubscriberFeature[] = [
   "redelivery",
@@ -32,6 +33,8 @@ const subscriberFeatures: SubscriberFeature[] = [
   "competing",
   "foreign",
   "reconnect",
+  "restart",
+  "deadLetters",
 ];
 const dispose = { [Symbol.asyncDispose]: () => Promise.resolve() };
 const nothing = (): Promise<void> => Promise.resolve();
@@ -40,6 +43,7 @@ async function publisherContext(fault?: Fault): Promise<PublisherContext & Async
   const broker = new ReferenceBroker(fault);
   return {
     publisher: broker.publisher(),
+    cloudEvents: broker.publisher(),
     stream: "s",
     arrived: (count) =>
       eventually(() => (expect(broker.arrived.length).toBeGreaterThanOrEqual(count), broker.arrived), {
@@ -71,8 +75,11 @@ async function subscriberContext(fault?: Fault): Promise<SubscriberContext & Asy
     send: async (messages) => {
       for (const message of messages) broker.send(message);
     },
-    sendForeign: async (body) => broker.send({ body, headers: {} }),
+    sendForeign: async (body, headers) => broker.sendForeign(body, headers),
     disconnect: nothing,
+    restart: nothing,
+    deadLetters: (count) =>
+      eventually(() => (expect(broker.aside.length).toBeGreaterThanOrEqual(count), broker.aside), { timeoutMs: 300 }),
     ...dispose,
   };
 }
@@ -141,6 +148,8 @@ describe.concurrent("subscriberConformance", () => {
     ["repeats rejected", "does not deliver again what is rejected"],
     ["does not wait", "waits for the message in hand when it is stopped, and takes no more"],
     ["mixes a key", "delivers the messages of a key in order, one at a time"],
+    ["drops the dead", "puts what is rejected aside with its bytes and its error, and goes on"],
+    ["drops the dead", "puts aside what fails again and again, and then lets its key go on"],
   ])("notices that a subscriber %s", async (fault, name) => {
     const one = subscriberConformance.find((candidate) => candidate.name === name);
     await expect(one?.run(await subscriberContext(fault))).rejects.toThrow();

@@ -1,7 +1,10 @@
+import { openEnvelope } from "../../../src/brokers/shared/envelope.ts";
 import { publishByKey } from "../../../src/core/by-key.ts";
 import type { Handle, HandleResult, Publisher, PublishResult, Subscriber } from "../../../src/core/contracts.ts";
+import { deadHeaders } from "../../../src/core/dead-letter.ts";
 import { PermanentError, UnavailableError } from "../../../src/core/errors.ts";
 import type { IncomingMessage, Message } from "../../../src/core/message.ts";
+import { CONFORMANCE_ATTEMPTS, type AsideMessage } from "../../../src/testing/index.ts";
 
 /** Ways in which a broker or its adapter may be wrong, to see that the suites notice. */
 export type Fault =
@@ -13,7 +16,8 @@ export type Fault =
   | "repeats rejected"
   | "does not wait"
   | "mixes a key"
-  | "repeats done";
+  | "repeats done"
+  | "drops the dead";
 
 const MAX_BYTES = 1_000_000;
 
@@ -21,6 +25,8 @@ const MAX_BYTES = 1_000_000;
 export class ReferenceBroker {
   readonly arrived: IncomingMessage[] = [];
   readonly refused = new Map<string, "failed" | "rejected">();
+  readonly aside: AsideMessage[] = [];
+  readonly #attempts = new Map<IncomingMessage, number>();
   readonly #queue: IncomingMessage[] = [];
   readonly #fault: Fault | undefined;
   #keysInHand = new Set<string>();
@@ -37,6 +43,20 @@ export class ReferenceBroker {
     this.arrived.push(stored);
     this.#queue.push(stored);
     for (const wake of this.#subscriptions) wake();
+  }
+
+  /** As the envelope of a real broker is opened; what cannot be read goes aside. */
+  sendForeign(body: Uint8Array, fields: Readonly<Record<string, string>> = {}): void {
+    try {
+      this.send(openEnvelope(fields, body, { cloudEventPrefixes: ["ce_"], asciiOnly: false }));
+    } catch (error) {
+      this.#bury(body, error, 0);
+    }
+  }
+
+  #bury(body: string | Uint8Array, error: unknown, attempts: number): void {
+    if (this.#fault === "drops the dead") return;
+    this.aside.push({ body: Buffer.from(body as string), headers: deadHeaders("consumer", error, attempts) });
   }
 
   publisher(): Publisher {
@@ -121,8 +141,12 @@ export class ReferenceBroker {
       error,
     }));
     if (message.key != null) this.#keysInHand.delete(message.key);
+    const attempts = (this.#attempts.get(message) ?? 0) + (result.status === "failed" ? 1 : 0);
+    this.#attempts.set(message, attempts);
     const again = result.status === "failed" || result.status === "unavailable";
-    if (again) this.#queue.unshift(message);
+    if (result.status === "rejected" || (again && attempts >= CONFORMANCE_ATTEMPTS)) {
+      this.#bury(message.body, result.error, attempts);
+    } else if (again) this.#queue.unshift(message);
     if (result.status === "rejected" && this.#fault === "repeats rejected") this.#queue.unshift(message);
     if (result.status === "done" && this.#fault === "repeats done") this.#queue.push(message);
   }

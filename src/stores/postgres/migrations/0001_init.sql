@@ -24,8 +24,7 @@ create index on "txbox"."message" (xid, position);
 create index on "txbox"."message" using brin (created_at);
 create index on "txbox"."message" (id);
 create index on "txbox"."message" (key, position);
--- An aggregate's id is most often the key as well, which has an index already.
-create index on "txbox"."message" (aggregate_id, aggregate_type) where aggregate_id is distinct from key;
+create index on "txbox"."message" (aggregate_id, aggregate_type);
 create index on "txbox"."message" (correlation_id);
 
 create table "txbox"."message_0" partition of "txbox"."message" for values from (minvalue) to (4294967296);

@@ -1,0 +1,78 @@
+import { backoffMs } from "../core/backoff.ts";
+import type { AttemptError, Claim, Outcome, PublishResult } from "../core/contracts.ts";
+import { deadHeaders } from "../core/dead-letter.ts";
+import { describeError } from "../core/errors.ts";
+import type { Message } from "../core/message.ts";
+import type { RelaySettings } from "./relay-options.ts";
+
+/**
+ * Announces what became dead. With a target for dead letters, each is sent there first: while that does not take it, the
+ * message is not dead yet but waits for another attempt. One that the target will never take is dead here alone.
+ */
+export async function buryDead(
+  claim: Claim,
+  outcomes: Outcome[],
+  settings: RelaySettings,
+  signal: AbortSignal,
+): Promise<void> {
+  const dead = outcomes.flatMap((outcome, i) => (outcome.status === "dead" ? [{ i, outcome }] : []));
+  if (dead.length === 0) return;
+  const copies = dead.map(({ i, outcome }) =>
+    withReasons(claim.messages[i]!, settings.name, outcome.error, outcome.attempts, claim.errors?.[i]),
+  );
+  const results = await send(copies, settings, signal);
+  for (const [n, { i, outcome }] of dead.entries()) {
+    const { id, position } = claim.messages[i]!;
+    const { attempts, error } = outcome;
+    const result = results?.[n];
+    const about = { relay: settings.name, id, position, attempts };
+    if (result !== undefined && (result.status === "failed" || result.status === "unavailable")) {
+      const why = `${error}; its dead letter could not be sent: ${describeError(result.error ?? "not tried")}`;
+      const delayMs = backoffMs(attempts, settings.backoff);
+      outcomes[i] = { status: "retry", error: why, attempts, delayMs };
+      settings.emit({ type: "retry", ...about, delayMs, error: why });
+    } else {
+      const note = result?.status === "rejected" ? `; its dead letter was refused: ${describeError(result.error)}` : "";
+      outcomes[i] = { ...outcome, error: error + note };
+      settings.emit({ type: "dead", ...about, error: error + note });
+    }
+  }
+}
+
+/** Undefined without a target for dead letters. */
+async function send(
+  copies: readonly Message[],
+  { deadLetters }: RelaySettings,
+  signal: AbortSignal,
+): Promise<readonly PublishResult[] | undefined> {
+  if (deadLetters === undefined) return undefined;
+  try {
+    const results = await deadLetters.publish(copies, signal);
+    if (results.length === copies.length) return results;
+    throw new Error(`the publisher of dead letters returned ${results.length} results for ${copies.length} messages`);
+  } catch (error) {
+    return copies.map(() => ({ status: "unavailable", error }));
+  }
+}
+
+/** A copy that says in its headers why it is dead; the store may hand out messages that make their fields on demand. */
+function withReasons(
+  message: Message,
+  relay: string,
+  error: string,
+  attempts: number,
+  errors: readonly AttemptError[] = [],
+): Message {
+  return {
+    id: message.id,
+    position: message.position,
+    stream: message.stream,
+    type: message.type,
+    key: message.key,
+    aggregateType: message.aggregateType,
+    aggregateId: message.aggregateId,
+    body: message.body,
+    createdAt: message.createdAt,
+    headers: { ...message.headers, ...deadHeaders(relay, error, attempts, errors) },
+  };
+}
