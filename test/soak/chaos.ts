@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { PostgresServer } from "../harness/start-postgres.ts";
 import type { Journal } from "./journal.ts";
 import type { Random } from "./random.ts";
+import type { SoakServer } from "./stage.ts";
 import type { Supervised } from "./supervised.ts";
 import { LEASE_MS } from "./world.ts";
 
 export interface Cast {
-  server: PostgresServer;
+  server: SoakServer;
   journal: Journal;
   relays: readonly Supervised[];
   consumers: readonly Supervised[];

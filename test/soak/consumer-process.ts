@@ -2,17 +2,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createInbox } from "../../src/inbox/inbox.ts";
 import { createRandom } from "./random.ts";
 import { connectTo, type FromJournal, onLines, sendLine, type SoakPayload } from "./wire.ts";
-import { openPool, soakStore } from "./world.ts";
+import { stageNamed } from "./stage.ts";
 
-const [url = "", port = "", seed = ""] = process.argv.slice(2);
+const [stageName = "", url = "", port = "", seed = ""] = process.argv.slice(2);
 const CONCURRENCY = 8;
 const random = createRandom(Number(seed));
-const pool = openPool(url, CONCURRENCY + 2);
-const inbox = createInbox<{ event: SoakPayload }>({ store: soakStore(pool), consumer: "soak" });
+const stage = await stageNamed(stageName);
+const { store } = stage.openStore(url, CONCURRENCY + 2);
+const inbox = createInbox<{ event: SoakPayload }, object>({ store, consumer: "soak" });
 
 inbox.on("event", async (tx, message) => {
   const { key, n, nonce } = message.payload;
-  await tx.query("insert into effect (key, n, nonce, message_id) values ($1, $2, $3, $4)", [key, n, nonce, message.id]);
+  await stage.writeEffect(tx, { key, n, nonce, messageId: message.id });
   // Long enough to be killed in the middle.
   await sleep(random.int(0, 15));
   if (random.chance(0.01)) throw new Error("the handler changed its mind");

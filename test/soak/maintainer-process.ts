@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { errorCode } from "../../src/core/errors.ts";
-import { openPool, soakStore } from "./world.ts";
+import { stageNamed } from "./stage.ts";
 
-const [url = "", everyMs = "300"] = process.argv.slice(2);
-const { maintenance } = soakStore(openPool(url, 3));
+const [stage = "", url = "", everyMs = "300"] = process.argv.slice(2);
+const { maintenance } = (await stageNamed(stage)).openStore(url, 3).store;
 process.stdout.write("started\n");
 
 for (;;) {

@@ -4,9 +4,10 @@ import type { Publisher, PublishResult } from "../../src/core/contracts.ts";
 import type { Message } from "../../src/core/message.ts";
 import { createRelay } from "../../src/relay/relay.ts";
 import { connectTo, type FromJournal, onLines, sendLine, type WireMessage, type WireResult } from "./wire.ts";
-import { LEASE_MS, openPool, RELAY, soakStore } from "./world.ts";
+import { stageNamed } from "./stage.ts";
+import { LEASE_MS, RELAY } from "./world.ts";
 
-const [url = "", port = "", name = "", keepsKeyOrder = ""] = process.argv.slice(2);
+const [stage = "", url = "", port = "", name = "", keepsKeyOrder = ""] = process.argv.slice(2);
 const CHUNK = 20;
 
 /** Publishes to the journal over a socket, some messages at a time, as a broker's client would. */
@@ -66,9 +67,9 @@ function wire(message: Message): WireMessage {
 }
 
 const counts: Record<string, number> = {};
-const pool = openPool(url, 6);
+const { store } = (await stageNamed(stage)).openStore(url, 6);
 const relay = createRelay({
-  store: soakStore(pool),
+  store,
   name: RELAY,
   publisher: new JournalPublisher(),
   batchSize: 60,

@@ -1,6 +1,7 @@
 import { parseArgs } from "node:util";
 
 export interface SoakOptions {
+  store: string;
   seconds: number;
   seed: number;
   /** Where the result goes, as JSON. */
@@ -11,9 +12,10 @@ export interface SoakOptions {
 
 const HELP = `npm run soak -- [options]
 
-Writers, relays, consumers and a PostgreSQL that get killed and paused at random; afterwards every committed message must
+Writers, relays, consumers and a database that get killed and paused at random; afterwards every committed message must
 have had its effect once and in order. Exits with 1 when one was lost, doubled, reordered or never committed.
 
+  --store NAME       postgres (default) or mongodb
   --seconds N        how long to write and kill (default 20)
   --seed S           seed of all random decisions (default: the time)
   --json FILE        write the result to a file
@@ -27,6 +29,7 @@ export function soakOptions(args: readonly string[]): SoakOptions | undefined {
   const { values } = parseArgs({
     args: [...args],
     options: {
+      store: { type: "string", default: "postgres" },
       seconds: { type: "string", default: "20" },
       seed: { type: "string", default: String(Date.now() % 1_000_000) },
       json: { type: "string" },
@@ -40,6 +43,7 @@ export function soakOptions(args: readonly string[]): SoakOptions | undefined {
     return undefined;
   }
   return {
+    store: values.store,
     seconds: wholeNumber("seconds", values.seconds),
     seed: wholeNumber("seed", values.seed),
     json: values.json,

@@ -1,6 +1,7 @@
 import pg from "pg";
 import { createPostgresStore, type PostgresStore } from "../../src/stores/postgres/index.ts";
 import { createDatabase } from "../harness/create-database.ts";
+import type { World } from "./stage.ts";
 
 export const RELAY = "soak";
 export const STREAM = "soak";
@@ -8,13 +9,6 @@ export const LEASE_MS = 1500;
 export const KEYS: readonly string[] = Array.from({ length: 12 }, (_, i) => `key-${i}`);
 /** For transactions that hold their aggregate for long. */
 export const SLOW_KEYS: readonly string[] = Array.from({ length: 4 }, (_, i) => `slow-${i}`);
-
-export interface World {
-  /** Business tables and the outbox. */
-  source: string;
-  /** Effects and the inbox. */
-  target: string;
-}
 
 export function openPool(url: string, max: number, options?: string): pg.Pool {
   const pool = new pg.Pool({

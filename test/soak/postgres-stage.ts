@@ -1,0 +1,80 @@
+import type pg from "pg";
+import type { SqlTransaction } from "../../src/core/sql-transaction.ts";
+import { startPostgres } from "../harness/start-postgres.ts";
+import type { BusinessRow, Fact } from "./checker.ts";
+import type { Stage, Watch, World } from "./stage.ts";
+import { createWorld, openPool, soakStore } from "./world.ts";
+
+export const postgresStage: Stage = {
+  name: "postgres",
+  writerFile: "writer-process.ts",
+  start: () =>
+    startPostgres({
+      owned: true,
+      fsync: true,
+      settings: { max_connections: "300", log_checkpoints: "off", recovery_init_sync_method: "syncfs" },
+    }),
+  createWorld,
+  openStore(url, connections) {
+    const pool = openPool(url, connections);
+    return { store: soakStore(pool), close: () => pool.end() };
+  },
+  async writeEffect(tx, { key, n, nonce, messageId }) {
+    const values = [key, n, nonce, messageId];
+    await (tx as SqlTransaction).query(
+      "insert into effect (key, n, nonce, message_id) values ($1, $2, $3, $4)",
+      values,
+    );
+  },
+  watch,
+};
+
+function watch(world: World): Watch {
+  const source = openPool(world.source, 4);
+  const target = openPool(world.target, 2);
+  const count = async (pool: pg.Pool, sql: string): Promise<number> =>
+    Number((await pool.query<{ n: string }>(sql)).rows[0]?.n);
+  return {
+    store: soakStore(source),
+    async resolve(random, all) {
+      const { rows } = await source.query<{ gid: string }>(
+        "select gid from pg_prepared_xacts where database = current_database() and prepared < now() - $1::interval",
+        [all ? "0 s" : "2 s"],
+      );
+      let resolved = 0;
+      for (const { gid } of rows) {
+        const end = random.chance(0.6) ? "commit" : "rollback";
+        await source.query(`${end} prepared '${gid}'`).then(
+          () => resolved++,
+          () => undefined,
+        );
+      }
+      return resolved;
+    },
+    left: async () => ({
+      undecided: await count(source, "select count(*) as n from pg_prepared_xacts"),
+      committed: await count(source, "select count(*) as n from business"),
+      effects: await count(target, "select count(distinct nonce) as n from effect"),
+    }),
+    async business() {
+      const { rows } = await source.query<Omit<BusinessRow, "n"> & { n: string }>(
+        "select key, n, nonce, kind from business",
+      );
+      return rows.map((row) => ({ ...row, n: Number(row.n) }));
+    },
+    async effects() {
+      const { rows } = await target.query<Omit<Fact, "n"> & { n: string }>(
+        "select key, n, nonce from effect order by seq",
+      );
+      return rows.map((row) => ({ ...row, n: Number(row.n) }));
+    },
+    async leftovers() {
+      const { rows } = await source.query<Record<string, number>>(`select
+        (select count(*)::int from txbox.parked) as parked, (select count(*)::int from txbox.blocked) as blocked,
+        (select count(*)::int from txbox.scheduled) as scheduled, (select 64 - count(*)::int from txbox.lane l
+          join txbox.cursor c on c.id = l.cursor_id where c.owner is not null and c.lease_until > clock_timestamp()) as "unowned lanes"`);
+      return rows[0] ?? {};
+    },
+    close: async () => void (await Promise.all([source.end(), target.end()])),
+  };
+}
