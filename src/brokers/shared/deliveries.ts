@@ -56,12 +56,11 @@ export class Deliveries {
 
   take(delivery: Delivery): void {
     this.#inHand++;
-    const { stream = "", key } = delivery.message;
-    if (key == null) {
+    const name = nameOf(delivery.message);
+    if (name === undefined) {
       void this.#work(undefined, [delivery]);
       return;
     }
-    const name = `${stream}\0${key}`;
     const chain = this.#chains.get(name);
     if (chain !== undefined) {
       chain.push(delivery);
@@ -189,4 +188,10 @@ export class Deliveries {
     this.#onChange.clear();
     for (const resolve of waiting) resolve();
   }
+}
+
+/** Messages of one name are handled one after another: those of a key, and a message and its repeats. */
+function nameOf({ stream = "", key, id }: IncomingMessage): string | undefined {
+  if (key != null) return `${stream}\0${key}`;
+  return id === undefined ? undefined : `\0${id}`;
 }

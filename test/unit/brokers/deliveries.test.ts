@@ -193,6 +193,22 @@ describe("deliveries", () => {
     expect(log.sort()).toEqual(["done a1", "done c1", "release a2", "release b1", "release d1"]);
   });
 
+  test("a message without a key is not handled beside its own repeat, but beside others", async () => {
+    const running = new Set<string>();
+    let [most, beside] = [0, false];
+    const { deliveries, take } = bench(async ({ id }) => {
+      beside ||= running.has(String(id));
+      running.add(String(id));
+      most = Math.max(most, running.size);
+      await sleep(10);
+      running.delete(String(id));
+      return DONE;
+    });
+    for (const id of ["a", "b", "a", "b"]) take(id, null);
+    await idle(deliveries);
+    expect({ most, beside }).toEqual({ most: 2, beside: false });
+  });
+
   test("an acknowledgement that cannot be sent stops nothing", async () => {
     const { deliveries, take, log, events } = bench(async () => DONE);
     take("a1", "a", {
