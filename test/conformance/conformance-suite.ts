@@ -12,14 +12,14 @@ export interface SuiteOptions<Feature extends string> {
 export function conformanceSuite<Context, Feature extends string>(
   target: Target<Feature>,
   cases: readonly ConformanceCase<Context, Feature>[],
-  context: () => Promise<Context & AsyncDisposable>,
+  context: (alone: boolean) => Promise<Context & AsyncDisposable>,
   { alone = [] }: SuiteOptions<Feature> = {},
 ): void {
   const results = new Map<string, CaseResult>();
-  const hand = (some: readonly ConformanceCase<Context, Feature>[]): void =>
+  const hand = (some: readonly ConformanceCase<Context, Feature>[], byItself: boolean): void =>
     runConformance(some, {
       features: target.features,
-      context,
+      context: () => context(byItself),
       it(title, run) {
         results.set(title, "failed");
         // oxlint-disable-next-line vitest/valid-title -- titles are data
@@ -36,12 +36,15 @@ export function conformanceSuite<Context, Feature extends string>(
   const isAlone = ({ needs = [] }: ConformanceCase<Context, Feature>): boolean =>
     needs.some((feature) => alone.includes(feature));
   describe.concurrent(`on ${target.id}`, () => {
-    hand(cases.filter((one) => !isAlone(one)));
+    hand(
+      cases.filter((one) => !isAlone(one)),
+      false,
+    );
   });
   const breaking = cases.filter(isAlone);
   if (breaking.length > 0) {
     describe(`on ${target.id}, one by one`, () => {
-      hand(breaking);
+      hand(breaking, true);
     });
   }
   afterAll(() => {

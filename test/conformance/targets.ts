@@ -95,6 +95,33 @@ export const redisPublisherNodeRedis: Target<PublisherFeature> = redisPublisher(
 export const redisSubscriberIoredis: Target<SubscriberFeature> = redisSubscriber("ioredis");
 export const redisSubscriberNodeRedis: Target<SubscriberFeature> = redisSubscriber("node-redis");
 
+export const rabbitmqPublisher: Target<PublisherFeature> = {
+  id: "rabbitmq-publisher",
+  suite: "publisher",
+  adapter: "rabbitmq",
+  label: "RabbitMQ 3.10, amqplib, publishing",
+  features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
+};
+
+export const rabbitmqSubscriber: Target<SubscriberFeature> = {
+  id: "rabbitmq-subscriber",
+  suite: "subscriber",
+  adapter: "rabbitmq",
+  label: "RabbitMQ 3.10, amqplib, subscribing",
+  features: [
+    "redelivery",
+    "durable",
+    "keyOrder",
+    "orderedRetry",
+    "parallel",
+    "competing",
+    "foreign",
+    "reconnect",
+    "restart",
+    "deadLetters",
+  ],
+};
+
 export const natsPublisher: Target<PublisherFeature> = {
   id: "nats-publisher",
   suite: "publisher",
@@ -166,6 +193,8 @@ export const targets: readonly Target[] = [
   natsSubscriber,
   kafkaPublisher,
   kafkaSubscriber,
+  rabbitmqPublisher,
+  rabbitmqSubscriber,
 ];
 
 /** Where a run leaves its results. */

@@ -13,3 +13,9 @@ export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./s
 export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
 export { type RedisOptions, type RedisServer, startRedis } from "./start-redis.ts";
 export { type NatsOptions, type NatsServer, startNats } from "./start-nats.ts";
+export {
+  RABBITMQ_MAX_MESSAGE_BYTES,
+  type RabbitmqOptions,
+  type RabbitmqServer,
+  startRabbitmq,
+} from "./start-rabbitmq.ts";

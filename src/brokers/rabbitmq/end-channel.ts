@@ -1,0 +1,24 @@
+import { systemClock } from "../../core/clock.ts";
+
+interface Closable {
+  on(event: "close", listener: () => void): unknown;
+  close(): Promise<void>;
+}
+
+const PATIENCE_MS = 3000;
+
+/** Closes a channel, whatever state it is in. One whose connection dies meanwhile never answers. */
+export async function endChannel(channel: Closable): Promise<void> {
+  const over = new AbortController();
+  const ended = new Promise<void>((resolve) => channel.on("close", resolve));
+  await Promise.race([close(channel), ended, systemClock.sleep(PATIENCE_MS, over.signal)]);
+  over.abort();
+}
+
+async function close(channel: Closable): Promise<void> {
+  try {
+    await channel.close();
+  } catch {
+    // The server has closed it already.
+  }
+}

@@ -1,0 +1,7 @@
+export type { RabbitmqConnection } from "./rabbitmq-client.ts";
+export { createRabbitmqPublisher } from "./rabbitmq-publisher.ts";
+export type { RabbitmqPublisherOptions } from "./rabbitmq-publisher.ts";
+export { createRabbitmqSubscriber } from "./rabbitmq-subscriber.ts";
+export type { RabbitmqSubscriberOptions } from "./rabbitmq-subscriber.ts";
+export type { RabbitmqDeadLetter, RabbitmqDeclaration } from "./rabbitmq-topology.ts";
+export type { RabbitmqRoute } from "./rabbitmq-route.ts";

@@ -1,0 +1,89 @@
+import type { Clock } from "../../core/contracts.ts";
+import { describeError, TxboxError, UnavailableError } from "../../core/errors.ts";
+import { deadHeaders } from "../shared/dead-letter.ts";
+import { ChannelKeeper } from "./channel-keeper.ts";
+import type { Confirm, ConfirmedChannel } from "./confirmed-channel.ts";
+import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
+import { propertiesOf } from "./rabbitmq-envelope.ts";
+import type { RabbitmqLink } from "./rabbitmq-link.ts";
+import type { Topology } from "./rabbitmq-topology.ts";
+
+const CONFIRM_TIMEOUT_MS = 30_000;
+
+/** Puts messages aside: their bytes and headers as they came, and why. Done when the server has confirmed it. */
+export class RabbitmqDeadLetters {
+  readonly #channels: ChannelKeeper;
+  readonly #clock: Clock;
+  readonly #target: Topology["deadLetter"];
+
+  constructor(link: RabbitmqLink, clock: Clock, target: Topology["deadLetter"]) {
+    this.#channels = new ChannelKeeper(link, clock);
+    this.#clock = clock;
+    this.#target = target;
+  }
+
+  async put(
+    message: RabbitmqMessage,
+    by: string,
+    error: unknown,
+    attempts: number,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const channel = await this.#channels.get(signal);
+    const { exchange, routingKey = message.fields.routingKey } = this.#target;
+    const dead = {
+      ...deadHeaders(by, error, attempts),
+      "dead-exchange": message.fields.exchange,
+      "dead-routing-key": message.fields.routingKey,
+    };
+    const { "x-delivery-count": _, ...headers } = message.properties.headers ?? {};
+    const options = { ...propertiesOf(message), persistent: true, mandatory: true };
+    const send = (all: Record<string, unknown>): Promise<Confirm> =>
+      this.#confirmed(channel, exchange, routingKey, message.content, { ...options, headers: all });
+    let confirm: Confirm;
+    try {
+      confirm = await send({ ...headers, ...dead });
+    } catch (failure) {
+      if (channel.ended || failure instanceof UnavailableError) throw failure;
+      // With ours the headers no longer fit into a frame.
+      confirm = await send(dead);
+    }
+    if (confirm !== "taken") throw notPutAside(exchange, routingKey, confirm, channel.error);
+  }
+
+  close(): Promise<void> {
+    return this.#channels.close();
+  }
+
+  async #confirmed(
+    channel: ConfirmedChannel,
+    exchange: string,
+    routingKey: string,
+    content: Buffer,
+    options: RabbitmqPublish,
+  ): Promise<Confirm> {
+    const { promise, resolve } = Promise.withResolvers<Confirm>();
+    channel.send(exchange, routingKey, content, options, resolve);
+    const over = new AbortController();
+    const late = this.#clock.sleep(CONFIRM_TIMEOUT_MS, over.signal).then((): "late" => "late");
+    const confirm = await Promise.race([promise, late]);
+    over.abort();
+    if (confirm !== "late") return confirm;
+    this.#channels.drop(channel);
+    throw new UnavailableError(`RabbitMQ confirmed no dead letter for ${CONFIRM_TIMEOUT_MS} ms`);
+  }
+}
+
+function notPutAside(exchange: string, routingKey: string, confirm: Confirm, error: unknown): Error {
+  if (confirm === "lost") {
+    const why = error === undefined ? "the connection was lost" : describeError(error);
+    return new UnavailableError(`A dead letter was not confirmed: ${why}`, { cause: error });
+  }
+  const where = exchange === "" ? `the queue "${routingKey}"` : `the exchange "${exchange}" (${routingKey})`;
+  const what = confirm === "unroutable" ? "leads nowhere" : "refused a dead letter";
+  return new TxboxError("not_found", `${where} ${what}`, {
+    field: "deadLetter",
+    fix: "Create a queue for dead letters there, or set declare: true on the subscriber",
+    retryable: true,
+  });
+}

@@ -1,0 +1,85 @@
+import type { IncomingMessage, Message } from "../../core/message.ts";
+import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import type { Transport } from "../shared/transport.ts";
+import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
+
+const AMQP: Transport = {
+  cloudEventPrefixes: ["cloudEvents_", "cloudEvents:", "ce-", "ce_"],
+  asciiOnly: false,
+  // Copies go to whoever CC and BCC name; what begins with x- is the server's.
+  reserved: /^(?:b?cc$|x-)/i,
+};
+
+/** Headers by which the server counts; they are no part of the message. */
+const COUNTERS: ReadonlySet<string> = new Set(["x-delivery-count", "x-acquired-count"]);
+const MAX_SHORT_TEXT = 255;
+
+/** Properties and headers of a message: what AMQP has a property for is there as well, for those who read those. */
+export function sealForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): RabbitmqPublish {
+  const headers = sealEnvelope(message, format, AMQP, source);
+  const options: RabbitmqPublish = {
+    persistent: true,
+    mandatory: true,
+    messageId: message.id,
+    type: message.type,
+    timestamp: Math.floor(message.createdAt.getTime() / 1000),
+    contentType: headers["content-type"] ?? (typeof message.body === "string" ? JSON_TYPE : BYTES_TYPE),
+    headers,
+  };
+  const correlationId = headers["correlation-id"];
+  if (correlationId !== undefined && isShort(correlationId)) options.correlationId = correlationId;
+  return options;
+}
+
+const JSON_TYPE = "application/json";
+const BYTES_TYPE = "application/octet-stream";
+
+/** Throws a PermanentError for an envelope that is broken. */
+export function openFromRabbitmq({ content, fields, properties }: RabbitmqMessage): IncomingMessage {
+  const headers: Record<string, unknown> = {};
+  for (const name in properties.headers) if (!COUNTERS.has(name)) headers[name] = properties.headers[name];
+  const ours = typeof headers["txbox-id"] === "string" || typeof headers["cloudEvents_stream"] === "string";
+  if (!ours) {
+    // The properties say what the headers of others do not; ours say everything in headers.
+    if (typeof properties.contentType === "string") headers["content-type"] ??= properties.contentType;
+    if (typeof properties.correlationId === "string") headers["correlation-id"] ??= properties.correlationId;
+  }
+  const opened = openEnvelope(headers, content, AMQP);
+  return {
+    ...opened,
+    id: opened.id ?? text(properties.messageId),
+    type: opened.type ?? text(properties.type),
+    createdAt: opened.createdAt ?? timeOf(properties.timestamp),
+    routingKey: fields.routingKey,
+  };
+}
+
+/** How often the message came before without being acknowledged; quorum queues count it. */
+export function deliveriesBefore({ properties }: RabbitmqMessage): number {
+  const count = properties.headers?.["x-delivery-count"];
+  return typeof count === "number" ? count : 0;
+}
+
+/** The properties of a delivery, to be sent on as they came. */
+export function propertiesOf({ properties }: RabbitmqMessage): RabbitmqPublish {
+  const options: RabbitmqPublish = {};
+  for (const name of ["messageId", "type", "correlationId", "contentType", "contentEncoding"] as const) {
+    const value = properties[name];
+    if (typeof value === "string") options[name] = value;
+  }
+  if (typeof properties.timestamp === "number") options.timestamp = properties.timestamp;
+  return options;
+}
+
+function isShort(value: string): boolean {
+  return Buffer.byteLength(value) <= MAX_SHORT_TEXT;
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+function timeOf(seconds: unknown): Date | undefined {
+  const time = typeof seconds === "number" ? new Date(seconds * 1000) : undefined;
+  return time === undefined || Number.isNaN(time.getTime()) ? undefined : time;
+}

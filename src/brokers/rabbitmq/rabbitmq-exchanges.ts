@@ -1,0 +1,57 @@
+import type { Clock } from "../../core/contracts.ts";
+import { missingExchange, topologyError } from "./rabbitmq-errors.ts";
+import type { RabbitmqLink } from "./rabbitmq-link.ts";
+import type { RabbitmqRoute } from "./rabbitmq-route.ts";
+
+/**
+ * The exchanges that are there. Publishing to one that is missing would close the channel, and take the confirms of
+ * other messages with it: so each is looked for, or created, before its first message.
+ */
+export class KnownExchanges {
+  readonly #link: RabbitmqLink;
+  readonly #declare: boolean;
+  readonly #clock: Clock;
+  /** The default exchange is always there. */
+  #known = new Set<string>([""]);
+
+  constructor(link: RabbitmqLink, declare: boolean, clock: Clock) {
+    this.#link = link;
+    this.#declare = declare;
+    this.#clock = clock;
+  }
+
+  forget(): void {
+    this.#known = new Set([""]);
+  }
+
+  /** The routes, with an error in place of those that lead to an exchange that is missing or refused. */
+  async check(routes: (RabbitmqRoute | Error)[], signal: AbortSignal): Promise<readonly (RabbitmqRoute | Error)[]> {
+    const unknown = new Set<string>();
+    for (const route of routes) {
+      if (!(route instanceof Error) && !this.#known.has(route.exchange)) unknown.add(route.exchange);
+    }
+    if (unknown.size === 0) return routes;
+    const errors = new Map<string, Error>();
+    for (const exchange of unknown) {
+      const error = await this.#look(exchange, signal);
+      if (error === undefined) this.#known.add(exchange);
+      else errors.set(exchange, error);
+    }
+    return routes.map((route) => (route instanceof Error ? route : (errors.get(route.exchange) ?? route)));
+  }
+
+  async #look(exchange: string, signal: AbortSignal): Promise<Error | undefined> {
+    try {
+      await this.#link.briefly(this.#clock, signal, (channel) =>
+        this.#declare && !exchange.startsWith("amq.")
+          ? channel.assertExchange(exchange, "topic", { durable: true })
+          : channel.checkExchange(exchange),
+      );
+      return undefined;
+    } catch (error) {
+      const found = topologyError(error, `the exchange "${exchange}"`, () => missingExchange(exchange, error));
+      if ("code" in found && found.code === "unavailable") throw found;
+      return found;
+    }
+  }
+}

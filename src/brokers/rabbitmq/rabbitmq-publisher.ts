@@ -1,0 +1,197 @@
+import { systemClock } from "../../core/clock.ts";
+import type { Clock, Publisher, PublishResult } from "../../core/contracts.ts";
+import { TxboxError, UnavailableError } from "../../core/errors.ts";
+import type { Message } from "../../core/message.ts";
+import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import type { EnvelopeFormat } from "../shared/envelope.ts";
+import { ChannelKeeper } from "./channel-keeper.ts";
+import type { ConfirmedChannel } from "./confirmed-channel.ts";
+import { RabbitmqBatch } from "./rabbitmq-batch.ts";
+import { requireConnection, type RabbitmqConnection } from "./rabbitmq-client.ts";
+import { sealForRabbitmq } from "./rabbitmq-envelope.ts";
+import { KnownExchanges } from "./rabbitmq-exchanges.ts";
+import { RabbitmqLink } from "./rabbitmq-link.ts";
+import { routeByStream, routeOf, type RabbitmqRoute } from "./rabbitmq-route.ts";
+
+export interface RabbitmqPublisherOptions {
+  /** `await connect(url, { recovery: true })` of amqplib; yours to close. */
+  connection: RabbitmqConnection;
+  /** Where a message goes. Default: the exchange of its stream, with its type as the routing key, "_" as ".". */
+  route?: (message: Message) => RabbitmqRoute;
+  /** Default "native". */
+  envelope?: EnvelopeFormat;
+  /** `source` of CloudEvents. Default: the stream. */
+  source?: string;
+  /** Creates the exchanges that messages go to, as durable topic exchanges. Default false. */
+  declare?: boolean;
+  /**
+   * Send the messages of a key without waiting for each other's confirms. Keeps their order only if no queue refuses
+   * single messages: quorum queues without `reject-publish`. Ends at the first refusal. Default false.
+   */
+  pipelineKeys?: boolean;
+  /** Without a single confirm for this long, the broker counts as out. Default 30 s. */
+  confirmTimeoutMs?: number;
+  clock?: Clock;
+}
+
+/** How long `close` waits for confirms. */
+const CLOSE_MS = 3000;
+
+/**
+ * Publishes with confirms: persistent, and `mandatory`, so that a message that no queue takes is rejected and not lost.
+ * Different keys go out together, the messages of a key one after another.
+ */
+export function createRabbitmqPublisher(options: RabbitmqPublisherOptions): Publisher {
+  checkOptions(options);
+  return new RabbitmqPublisher(options);
+}
+
+class RabbitmqPublisher implements Publisher {
+  readonly keepsKeyOrder = true;
+  readonly #link: RabbitmqLink;
+  readonly #clock: Clock;
+  readonly #channels: ChannelKeeper;
+  readonly #exchanges: KnownExchanges;
+  readonly #confirmTimeoutMs: number;
+  #pipelineKeys: boolean;
+  readonly #route: (message: Message) => RabbitmqRoute;
+  readonly #seal: (message: Message) => ReturnType<typeof sealForRabbitmq>;
+  readonly #batches = new Set<Promise<unknown>>();
+  readonly #closing = new AbortController();
+
+  constructor(options: RabbitmqPublisherOptions) {
+    const { connection, route = routeByStream, envelope = "native", source, declare = false } = options;
+    this.#link = RabbitmqLink.of(connection);
+    this.#clock = options.clock ?? systemClock;
+    this.#channels = new ChannelKeeper(this.#link, this.#clock);
+    this.#exchanges = new KnownExchanges(this.#link, declare, this.#clock);
+    this.#pipelineKeys = options.pipelineKeys ?? false;
+    this.#confirmTimeoutMs = options.confirmTimeoutMs ?? 30_000;
+    this.#route = route;
+    this.#seal = (message) => sealForRabbitmq(message, envelope, source);
+  }
+
+  async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
+    if (messages.length === 0) return [];
+    const publishing = this.#publish(messages, AbortSignal.any([signal, this.#closing.signal]), signal);
+    this.#batches.add(publishing);
+    try {
+      return await publishing;
+    } finally {
+      this.#batches.delete(publishing);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled(this.#batches);
+    await this.#channels.close();
+  }
+
+  async #publish(
+    messages: readonly Message[],
+    begin: AbortSignal,
+    signal: AbortSignal,
+  ): Promise<readonly PublishResult[]> {
+    if (begin.aborted) throw new UnavailableError(signal.aborted ? "The lease is lost" : "The publisher is closed");
+    this.#link.requireUnblocked();
+    const channel = await this.#channels.get(begin, () => this.#exchanges.forget());
+    const routes = await this.#exchanges.check(
+      messages.map((message) => routeOf(this.#route, message)),
+      begin,
+    );
+    if (begin.aborted) throw new UnavailableError("The lease is lost, or the publisher is closed");
+    const own: ConfirmedChannel[] = [];
+    const batch = new RabbitmqBatch(channel, {
+      messages,
+      routes,
+      seal: this.#seal,
+      pipelineKeys: this.#pipelineKeys,
+      whyLost: () => this.#link.error,
+      reopen: async () => {
+        this.#exchanges.forget();
+        const another = await this.#channels.another(begin);
+        own.push(another);
+        return another;
+      },
+    });
+    const stopWatching = this.#watch(batch, channel, signal);
+    try {
+      const results = await batch.run();
+      // Some queue does refuse messages: from now on the order of keys has to be kept here.
+      if (this.#pipelineKeys) this.#pipelineKeys = !results.some(isRefusal);
+      return results;
+    } finally {
+      stopWatching();
+      await Promise.all(own.map((one) => one.close()));
+    }
+  }
+
+  /** Ends a batch when the lease is lost, when the publisher is closed, or when no confirms come. */
+  #watch(batch: RabbitmqBatch, channel: ConfirmedChannel, signal: AbortSignal): () => void {
+    const over = new AbortController();
+    const leave = (): void => batch.giveUp(new UnavailableError("The lease is lost"));
+    const close = (): void => {
+      batch.sendNoMore();
+      void this.#clock
+        .sleep(CLOSE_MS, over.signal)
+        .then(() => batch.giveUp(new UnavailableError("The publisher is closed")));
+    };
+    signal.addEventListener("abort", leave);
+    this.#closing.signal.addEventListener("abort", close);
+    void this.#untilSilent(batch, over.signal).then((silent) => {
+      if (!silent) return;
+      batch.giveUp(new UnavailableError(`RabbitMQ confirmed nothing for ${this.#confirmTimeoutMs} ms`));
+      // What it still sends would be taken for an answer to later messages.
+      this.#channels.drop(channel);
+    });
+    return () => {
+      over.abort();
+      signal.removeEventListener("abort", leave);
+      this.#closing.signal.removeEventListener("abort", close);
+    };
+  }
+
+  async #untilSilent(batch: RabbitmqBatch, over: AbortSignal): Promise<boolean> {
+    for (let heard = -1; !over.aborted && heard !== batch.confirms;) {
+      heard = batch.confirms;
+      await this.#clock.sleep(this.#confirmTimeoutMs, over);
+    }
+    return !over.aborted;
+  }
+}
+
+const OPTIONS: readonly (keyof RabbitmqPublisherOptions)[] = [
+  "connection",
+  "route",
+  "envelope",
+  "source",
+  "declare",
+  "pipelineKeys",
+  "confirmTimeoutMs",
+  "clock",
+];
+
+function isRefusal({ status }: PublishResult): boolean {
+  return status === "failed" || status === "rejected";
+}
+
+function checkOptions(options: RabbitmqPublisherOptions): void {
+  const of = "createRabbitmqPublisher";
+  requireConnection(of, options?.connection);
+  rejectUnknownOptions(of, options, OPTIONS);
+  const { route = routeByStream, envelope = "native", confirmTimeoutMs = 1 } = options;
+  requireInteger(of, "confirmTimeoutMs", confirmTimeoutMs, 1, 2 ** 31 - 1);
+  if (typeof route !== "function") {
+    throw new TxboxError("invalid_option", `${of}: route must be a function`, {
+      field: "route",
+      fix: "Pass (message) => ({ exchange, routingKey })",
+    });
+  }
+  if (envelope !== "native" && envelope !== "cloudevents") {
+    throw new TxboxError("invalid_option", `${of}: there is no envelope ${String(envelope)}`, {
+      field: "envelope",
+      fix: 'Use "native" or "cloudevents"',
+    });
+  }
+}

@@ -1,0 +1,38 @@
+import { PermanentError } from "../../core/errors.ts";
+import type { Message } from "../../core/message.ts";
+
+/** Where a message goes. */
+export interface RabbitmqRoute {
+  /** "": the default exchange, whose routing key is the name of a queue. */
+  exchange: string;
+  routingKey: string;
+}
+
+/** The exchange is named after the stream, the routing key after the type: `order_created` → `order.created`. */
+export function routeByStream({ stream, type }: Message): RabbitmqRoute {
+  return { exchange: stream, routingKey: type.replaceAll("_", ".") };
+}
+
+const MAX_NAME_BYTES = 255;
+
+/** An error in place of a route that AMQP cannot carry, or that the function did not give. */
+export function routeOf(route: (message: Message) => RabbitmqRoute, message: Message): RabbitmqRoute | Error {
+  try {
+    const given = route(message);
+    for (const name of ["exchange", "routingKey"] as const) {
+      const value: unknown = given[name];
+      if (typeof value !== "string" || Buffer.byteLength(value) > MAX_NAME_BYTES) return badRoute(name, value);
+    }
+    return given;
+  } catch (error) {
+    return error instanceof Error ? error : new Error(`route threw ${String(error)}`);
+  }
+}
+
+function badRoute(field: string, value: unknown): PermanentError {
+  const got = typeof value === "string" ? `${Buffer.byteLength(value)} bytes` : String(value);
+  return new PermanentError(`The ${field} must be text of at most ${MAX_NAME_BYTES} bytes, got ${got}`, {
+    field,
+    fix: "Give the publisher a route that shortens it",
+  });
+}

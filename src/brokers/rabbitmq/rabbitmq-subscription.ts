@@ -1,0 +1,158 @@
+import { backoffMs } from "../../core/backoff.ts";
+import type { Handle } from "../../core/contracts.ts";
+import { describeError, errorCode, PermanentError, UnavailableError } from "../../core/errors.ts";
+import type { IncomingMessage } from "../../core/message.ts";
+import { Deliveries, type Delivery } from "../shared/deliveries.ts";
+import type { SubscriberSettings } from "../shared/subscriber-options.ts";
+import { endChannel } from "./end-channel.ts";
+import type { RabbitmqChannel, RabbitmqMessage } from "./rabbitmq-client.ts";
+import { RabbitmqDeadLetters } from "./rabbitmq-dead-letters.ts";
+import { deliveriesBefore, openFromRabbitmq } from "./rabbitmq-envelope.ts";
+import { missingQueue, topologyError, unavailable } from "./rabbitmq-errors.ts";
+import type { RabbitmqLink } from "./rabbitmq-link.ts";
+import { prepareTopology, type Topology } from "./rabbitmq-topology.ts";
+
+export interface SubscriptionOptions {
+  readonly link: RabbitmqLink;
+  readonly topology: Topology;
+  readonly settings: SubscriberSettings;
+  readonly maxDeliveries: number;
+  readonly consumer: string;
+  readonly handle: Handle;
+}
+
+/** From start to stop: consumes the queue, on one channel after another as connections come and go. */
+export class RabbitmqSubscription {
+  readonly #options: SubscriptionOptions;
+  readonly #deliveries: Deliveries;
+  readonly #deadLetters: RabbitmqDeadLetters;
+  readonly #stopping = new AbortController();
+  #channel: RabbitmqChannel | undefined;
+  #connecting: Promise<void> = Promise.resolve();
+
+  constructor(options: SubscriptionOptions) {
+    const { consumer, handle, settings, link, topology } = options;
+    this.#options = options;
+    this.#deliveries = new Deliveries(consumer, handle, settings);
+    this.#deadLetters = new RabbitmqDeadLetters(link, settings.clock, topology.deadLetter);
+  }
+
+  /** Resolves when messages come. Rejects for what only people can mend; waits while the server is out. */
+  start(): Promise<void> {
+    return (this.#connecting = this.#connect(false, (error) => errorCode(error) !== "unavailable"));
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    // The consumer is not cancelled first: the server would give later messages of a key to another one.
+    await this.#deliveries.stop();
+    await this.#connecting.catch(() => undefined);
+    const channel = this.#channel;
+    await Promise.all([channel && endChannel(channel), this.#deadLetters.close()]);
+  }
+
+  async #connect(again: boolean, hopeless: (error: unknown) => boolean): Promise<void> {
+    const { consumer, settings } = this.#options;
+    for (let attempt = 1; !this.#stopping.signal.aborted; attempt++) {
+      try {
+        await this.#consume();
+        if (again || attempt > 1) settings.emit({ type: "recovered", consumer });
+        return;
+      } catch (error) {
+        if (this.#stopping.signal.aborted) return;
+        if (hopeless(error)) throw error;
+        const delayMs = Math.max(10, backoffMs(attempt, settings.outageBackoff));
+        settings.emit({ type: "outage", consumer, error: describeError(error), attempt, delayMs });
+        await settings.clock.sleep(delayMs, this.#stopping.signal);
+      }
+    }
+  }
+
+  async #consume(): Promise<void> {
+    const { link, topology, settings } = this.#options;
+    const { signal } = this.#stopping;
+    await link.briefly(settings.clock, signal, (channel) => prepareTopology(channel, topology));
+    const held = new AbortController();
+    const channel = await link.open(() => link.connection.createChannel(), settings.clock, signal);
+    try {
+      await link.answered(this.#subscribe(channel, held), settings.clock, signal);
+      this.#channel = channel;
+    } catch (error) {
+      held.abort();
+      void endChannel(channel);
+      throw error;
+    }
+  }
+
+  async #subscribe(channel: RabbitmqChannel, held: AbortController): Promise<void> {
+    const { link, topology, settings } = this.#options;
+    let begun = false;
+    let failure: Error | undefined;
+    channel.on("error", (error: Error) => (failure = error));
+    channel.on("close", () => {
+      held.abort();
+      if (begun) this.#lost(failure ?? link.error);
+    });
+    const cancelled = (): void => {
+      failure = new UnavailableError(`RabbitMQ ended the subscription: the queue "${topology.queue}" was deleted`);
+      void endChannel(channel);
+    };
+    await channel.prefetch(settings.prefetch);
+    try {
+      await channel.consume(topology.queue, (message) =>
+        message === null ? cancelled() : this.#take(message, channel, held.signal),
+      );
+    } catch (error) {
+      throw topologyError(error, `the queue "${topology.queue}"`, () => missingQueue(topology.queue, "queue", error));
+    }
+    begun = true;
+    if (held.signal.aborted) throw unavailable(failure ?? link.error);
+  }
+
+  #lost(error: unknown): void {
+    const { consumer, settings } = this.#options;
+    if (this.#stopping.signal.aborted) return;
+    settings.emit({ type: "outage", consumer, error: describeError(unavailable(error)), attempt: 0, delayMs: 0 });
+    this.#connecting = this.#connect(true, () => false);
+  }
+
+  #take(message: RabbitmqMessage, channel: RabbitmqChannel, signal: AbortSignal): void {
+    // Left to the channel's end, when the server takes it back together with the others, in order.
+    if (signal.aborted || this.#stopping.signal.aborted) return;
+    const { consumer } = this.#options;
+    const acknowledge = (): void => {
+      if (!signal.aborted) channel.ack(message);
+    };
+    this.#deliveries.take({
+      ...this.#opened(message),
+      signal,
+      done: acknowledge,
+      bury: async (error, attempts) => {
+        await this.#deadLetters.put(message, consumer, error, attempts, signal);
+        acknowledge();
+      },
+      release: () => undefined,
+    });
+  }
+
+  #opened(delivery: RabbitmqMessage): Pick<Delivery, "message" | "attempts" | "broken"> {
+    const { maxDeliveries } = this.#options;
+    const before = deliveriesBefore(delivery);
+    let message: IncomingMessage;
+    try {
+      message = openFromRabbitmq(delivery);
+    } catch (broken) {
+      const { content: body, fields, properties } = delivery;
+      const id = typeof properties.messageId === "string" ? properties.messageId : undefined;
+      return { message: { id, body, headers: {}, routingKey: fields.routingKey }, attempts: 0, broken };
+    }
+    if (before < maxDeliveries) return { message, attempts: 0 };
+    return { message, attempts: before, broken: deliveredTooOften(before) };
+  }
+}
+
+function deliveredTooOften(times: number): PermanentError {
+  return new PermanentError(`Delivered ${times} times and never finished: its handler may kill the process`, {
+    fix: "Look at its handler, then send it again; or raise maxDeliveries",
+  });
+}

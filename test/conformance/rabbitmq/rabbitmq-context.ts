@@ -1,0 +1,149 @@
+import { randomBytes } from "node:crypto";
+import type { GetMessage } from "amqplib";
+import { createRabbitmqPublisher, createRabbitmqSubscriber } from "../../../src/brokers/rabbitmq/index.ts";
+import { openFromRabbitmq, sealForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
+import { routeByStream } from "../../../src/brokers/rabbitmq/rabbitmq-route.ts";
+import type { Subscriber } from "../../../src/core/contracts.ts";
+import { CONFORMANCE_ATTEMPTS, type PublisherContext, type SubscriberContext } from "../../../src/testing/index.ts";
+import { RABBITMQ_MAX_MESSAGE_BYTES, type RabbitmqServer } from "../../harness/start-rabbitmq.ts";
+import { testConnection, type TestConnection } from "../../support/rabbitmq-connection.ts";
+import { RabbitmqObserver } from "./rabbitmq-observer.ts";
+
+const quorum = { durable: true, arguments: { "x-queue-type": "quorum" } };
+
+/** Refusals are the server's own: a refused message is sent to a queue that is full, or where no queue is. */
+export async function rabbitmqPublisherContext(
+  server: RabbitmqServer,
+  mayKill: boolean,
+): Promise<PublisherContext & AsyncDisposable> {
+  const stream = `s-${randomBytes(6).toString("hex")}`;
+  const [full, nowhere] = [`${stream}.full`, `${stream}.nowhere`];
+  const observer = await RabbitmqObserver.to(server.url);
+  const channel = await observer.channel();
+  for (const exchange of [stream, nowhere]) await channel.assertExchange(exchange, "topic");
+  await channel.assertQueue(stream, quorum);
+  await channel.bindQueue(stream, stream, "#");
+  await channel.assertQueue(full, { arguments: { "x-max-length": 0, "x-overflow": "reject-publish" } });
+  if (mayKill) await server.saveQueueNames();
+
+  const link = await testConnection(server.url);
+  const refused = new Map<string, "failed" | "rejected">();
+  const publisher = createRabbitmqPublisher({
+    connection: link.connection,
+    route(message) {
+      const how = refused.get(message.id);
+      if (how === "rejected") return { exchange: nowhere, routingKey: "any" };
+      if (how === undefined) return routeByStream(message);
+      refused.delete(message.id);
+      return { exchange: "", routingKey: full };
+    },
+  });
+  const cloudEvents = createRabbitmqPublisher({ connection: link.connection, envelope: "cloudevents" });
+  const got: GetMessage[] = [];
+  return {
+    publisher,
+    cloudEvents,
+    stream,
+    arrived: async (count) => (await observer.collect(stream, got, count)).map(openFromRabbitmq),
+    refuse: async (id, how) => void refused.set(id, how),
+    oversized: () => new Uint8Array(RABBITMQ_MAX_MESSAGE_BYTES + 1),
+    unroutable: () => nowhere,
+    goDown: () => server.kill(),
+    comeBack: () => server.restart(),
+    disconnect: async () => link.cut(),
+    async hang() {
+      server.pause();
+      return async () => server.resume();
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all([publisher.close?.(), cloudEvents.close?.()]);
+      await link[Symbol.asyncDispose]();
+      await forget(observer, [stream, full], [stream, nowhere]);
+    },
+  };
+}
+
+export async function rabbitmqSubscriberContext(
+  server: RabbitmqServer,
+  mayKill: boolean,
+): Promise<SubscriberContext & AsyncDisposable> {
+  const stream = `s-${randomBytes(6).toString("hex")}`;
+  const queue = `${stream}.queue`;
+  const observer = await RabbitmqObserver.to(server.url);
+  const channel = await observer.channel();
+  // Sent before anybody has subscribed, messages must have a place to wait in.
+  await channel.assertExchange(stream, "topic");
+  await channel.assertQueue(`${queue}.dead`, quorum);
+  await channel.assertQueue(queue, quorum);
+  await channel.bindQueue(queue, stream, "#");
+  if (mayKill) await server.saveQueueNames();
+
+  const links: TestConnection[] = [];
+  const subscribers: Subscriber[] = [];
+  const dead: GetMessage[] = [];
+  return {
+    stream,
+    subscriber() {
+      const one = separateSubscriber(server.url, queue, links);
+      subscribers.push(one);
+      return one;
+    },
+    async send(messages) {
+      await Promise.all(
+        messages.map((message) => {
+          const { exchange, routingKey } = routeByStream(message);
+          const options = sealForRabbitmq(message, "native");
+          return observer.publish(exchange, routingKey, Buffer.from(message.body as string), options);
+        }),
+      );
+    },
+    async sendForeign(body, headers = {}) {
+      const { "content-type": contentType, ...rest } = headers;
+      const type = contentType === undefined ? {} : { contentType };
+      await observer.publish(stream, "foreign", Buffer.from(body), { ...type, headers: rest });
+    },
+    disconnect: async () => links.forEach((link) => link.cut()),
+    restart: () => server.restart(),
+    async deadLetters(count) {
+      const letters = await observer.collect(`${queue}.dead`, dead, count);
+      return letters.map(({ content, properties }) => ({ body: content, headers: properties.headers ?? {} }));
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all(subscribers.map((one) => one.stop()));
+      await Promise.all(links.map((link) => link[Symbol.asyncDispose]()));
+      await forget(observer, [queue, `${queue}.dead`], [stream]);
+    },
+  };
+}
+
+/** With a connection of its own, as another process has it. */
+function separateSubscriber(url: string, queue: string, links: TestConnection[]): Subscriber {
+  let made: Subscriber | undefined;
+  return {
+    async start(consumer, handle) {
+      if (made === undefined) {
+        const link = await testConnection(url);
+        links.push(link);
+        made = createRabbitmqSubscriber({
+          connection: link.connection,
+          queue,
+          maxAttempts: CONFORMANCE_ATTEMPTS,
+          backoff: { baseMs: 5, maxMs: 20 },
+        });
+      }
+      await made.start(consumer, handle);
+    },
+    stop: async () => made?.stop(),
+  };
+}
+
+async function forget(observer: RabbitmqObserver, queues: string[], exchanges: string[]): Promise<void> {
+  try {
+    const channel = await observer.channel();
+    for (const queue of queues) await channel.deleteQueue(queue);
+    for (const exchange of exchanges) await channel.deleteExchange(exchange);
+  } catch {
+    // A server that is gone has nothing to clean.
+  }
+  await observer[Symbol.asyncDispose]();
+}

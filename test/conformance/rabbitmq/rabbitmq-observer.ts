@@ -1,0 +1,66 @@
+import type { ConfirmChannel, GetMessage, Options } from "amqplib";
+import { eventually } from "../../../src/testing/index.ts";
+import { testConnection, type TestConnection } from "../../support/rabbitmq-connection.ts";
+
+/** Looks into queues and fills them with amqplib alone, also after the server was killed. */
+export class RabbitmqObserver implements AsyncDisposable {
+  readonly #link: TestConnection;
+  #channel: Promise<ConfirmChannel> | undefined;
+
+  static async to(url: string): Promise<RabbitmqObserver> {
+    return new RabbitmqObserver(await testConnection(url));
+  }
+
+  private constructor(link: TestConnection) {
+    this.#link = link;
+  }
+
+  channel(): Promise<ConfirmChannel> {
+    this.#channel ??= this.#open().catch((error: unknown) => {
+      this.#channel = undefined;
+      throw error;
+    });
+    return this.#channel;
+  }
+
+  /** Puts whatever is in the queue into `got`, and waits until that has `count`. */
+  async collect(queue: string, got: GetMessage[], count: number): Promise<readonly GetMessage[]> {
+    return eventually(
+      async () => {
+        const channel = await this.channel();
+        for (let one = await channel.get(queue, { noAck: true }); one !== false;) {
+          got.push(one);
+          one = await channel.get(queue, { noAck: true });
+        }
+        if (got.length < count) throw new Error(`${got.length} of ${count} messages arrived in ${queue}`);
+        return got;
+      },
+      { timeoutMs: 15_000, intervalMs: 20 },
+    );
+  }
+
+  async publish(exchange: string, routingKey: string, content: Buffer, options: Options.Publish): Promise<void> {
+    await eventually(
+      async () => {
+        const channel = await this.channel();
+        await new Promise<void>((resolve, reject) => {
+          channel.publish(exchange, routingKey, content, { persistent: true, ...options }, (error) =>
+            error == null ? resolve() : reject(error),
+          );
+        });
+      },
+      { timeoutMs: 15_000, intervalMs: 50 },
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#link[Symbol.asyncDispose]();
+  }
+
+  async #open(): Promise<ConfirmChannel> {
+    const channel = await this.#link.connection.createConfirmChannel();
+    channel.on("error", () => undefined);
+    channel.on("close", () => (this.#channel = undefined));
+    return channel;
+  }
+}
