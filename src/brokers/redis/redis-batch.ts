@@ -3,7 +3,7 @@ import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import type { RedisArgument } from "./redis-client.ts";
 import { sealEntry } from "./redis-entry.ts";
-import { explainRedis, isNotTheMessage, isProtocolError } from "./redis-errors.ts";
+import { explainRedis, isNotTheMessage, isProtocolError, isReply } from "./redis-errors.ts";
 import { ANSWER_MS, type RedisConnection, type RedisLink } from "./redis-link.ts";
 import type { RedisPublisherSettings, ReplicasWanted } from "./redis-publisher-options.ts";
 import { ADD } from "./redis-scripts.ts";
@@ -15,9 +15,20 @@ interface Entry {
   readonly streamKey: string;
   readonly args: RedisArgument[];
   readonly bytes: number;
+  /** Some value in it may be more than this server takes. */
+  readonly large: boolean;
+}
+
+/** What the server takes as one value, where it says so. Without knowing, messages that broke connections are kept in mind. */
+export interface ValueLimit {
+  readonly bytes: number | undefined;
+  readonly suspects: Set<string>;
 }
 
 const PUBLISHED: PublishResult = { status: "published" };
+/** What Redis takes as one value unless it is configured otherwise, and the least it can be configured to. */
+const USUAL_MAX_BYTES = 512 * 1024 * 1024;
+const LEAST_MAX_BYTES = 1024 * 1024;
 /** A request holds no more than this: others wait while the server works on it. */
 const REQUEST = { entries: 1000, bytes: 16 * 1024 * 1024 };
 
@@ -26,8 +37,9 @@ export class RedisBatch {
   readonly #link: RedisLink;
   readonly #settings: RedisPublisherSettings;
   readonly #messages: readonly Message[];
-  readonly #maxBytes: (connection: RedisConnection) => Promise<number>;
+  readonly #limitOf: (connection: RedisConnection) => Promise<ValueLimit>;
   readonly #results: (PublishResult | undefined)[];
+  #limit: ValueLimit | undefined;
   /** Keys with a message that did not go out: nothing of theirs may follow. */
   readonly #stopped = new Set<string>();
 
@@ -35,12 +47,12 @@ export class RedisBatch {
     link: RedisLink,
     settings: RedisPublisherSettings,
     messages: readonly Message[],
-    maxBytes: (connection: RedisConnection) => Promise<number>,
+    limit: (connection: RedisConnection) => Promise<ValueLimit>,
   ) {
     this.#link = link;
     this.#settings = settings;
     this.#messages = messages;
-    this.#maxBytes = maxBytes;
+    this.#limitOf = limit;
     this.#results = Array.from({ length: messages.length });
   }
 
@@ -58,21 +70,23 @@ export class RedisBatch {
     let entries: Entry[] | undefined;
     do {
       const connection = await this.#link.connection();
-      entries ??= this.#seal(await this.#maxBytes(connection));
+      const limit = (this.#limit ??= await this.#limitOf(connection));
+      entries ??= this.#seal(limit);
       if (signal.aborted) return;
       await this.#request(connection, leading(entries));
       entries = entries.filter(({ index }) => this.#results[index] === undefined && !this.#isStopped(index));
     } while (entries.length > 0);
   }
 
-  #seal(maxBytes: number): Entry[] {
+  #seal(limit: ValueLimit): Entry[] {
     const { streamKey, envelope, source } = this.#settings;
     const entries: Entry[] = [];
     for (const [index, message] of this.#messages.entries()) {
       if (this.#isStopped(index)) continue;
       try {
-        const args = sealEntry(message, envelope, source, maxBytes);
-        entries.push({ index, streamKey: nameOf(streamKey(message)), args, bytes: message.body.length });
+        const args = sealEntry(message, envelope, source, limit.bytes ?? USUAL_MAX_BYTES);
+        const large = limit.bytes === undefined && args.some((arg) => arg.length * 3 > LEAST_MAX_BYTES);
+        entries.push({ index, streamKey: nameOf(streamKey(message)), args, bytes: message.body.length, large });
       } catch (error) {
         this.#fail(index, { status: "rejected", error });
       }
@@ -94,8 +108,9 @@ export class RedisBatch {
     try {
       reply = (await connection.run(ADD, keys, args)) as typeof reply;
     } catch (error) {
-      if (!isProtocolError(error)) throw error;
-      return this.#refused(entries, error);
+      if (isReply(error) && !isNotTheMessage(error.message)) return this.#refused(entries, error);
+      if (entries[0]!.large && (await this.#hasBroken(entries[0]!))) return this.#refused(entries, error as Error);
+      throw error;
     }
     const [added, failure] = reply;
     if (replicas !== undefined && added > 0) await replicated(connection, replicas);
@@ -103,16 +118,32 @@ export class RedisBatch {
     if (failure !== undefined) this.#judge(entries[added]!, failure.toString(), entries);
   }
 
-  /** The request was not understood and nothing of it done: a value in it is too large. */
-  async #refused(entries: readonly Entry[], error: unknown): Promise<void> {
+  /** Nothing of the request was done: one message in it is to blame. */
+  async #refused(entries: readonly Entry[], error: Error): Promise<void> {
     const [first] = entries;
-    if (entries.length === 1) return this.#fail(first!.index, { status: "rejected", error });
+    // The server closes that connection, if it has not done so.
+    if (isProtocolError(error)) this.#link.drop();
+    if (entries.length === 1) {
+      return this.#fail(first!.index, { status: isProtocolError(error) ? "rejected" : "failed", error });
+    }
     const half = Math.ceil(entries.length / 2);
     for (const part of [entries.slice(0, half), entries.slice(half)]) {
       const left = part.filter(({ index }) => !this.#isStopped(index));
-      // The server has closed that connection.
       await this.#request(await this.#link.connection(), left);
     }
+  }
+
+  /** The server's last word may be lost with the connection: a message that breaks it twice, and alone, is to blame. */
+  async #hasBroken({ index }: Entry): Promise<boolean> {
+    const { id } = this.#messages[index]!;
+    const suspects = this.#limit?.suspects;
+    if (suspects === undefined || !suspects.has(id)) {
+      suspects?.add(id);
+      return false;
+    }
+    await this.#link.command(["PING"]);
+    suspects.delete(id);
+    return true;
   }
 
   #judge({ index, streamKey }: Entry, failure: string, entries: readonly Entry[]): void {
@@ -139,11 +170,12 @@ export class RedisBatch {
   }
 }
 
-/** As many entries as make one request, and at least one. */
+/** As many entries as make one request, and at least one; a large one goes alone. */
 function leading(entries: readonly Entry[]): readonly Entry[] {
+  if (entries[0]?.large === true) return entries.slice(0, 1);
   let bytes = 0;
   const end = entries.findIndex(
-    (entry, i) => i >= REQUEST.entries || ((bytes += entry.bytes) > REQUEST.bytes && i > 0),
+    (entry, i) => i > 0 && (i >= REQUEST.entries || (bytes += entry.bytes) > REQUEST.bytes || entry.large),
   );
   return end === -1 ? entries : entries.slice(0, end);
 }

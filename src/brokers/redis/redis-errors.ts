@@ -2,7 +2,7 @@ import { TxboxError, UnavailableError } from "../../core/errors.ts";
 
 /** Replies that say something about the server, its state or our rights, and nothing about a message. */
 const NOT_THE_MESSAGE =
-  /^-?(?:OOM|READONLY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|BUSY|TRYAGAIN|CLUSTERDOWN|MOVED|ASK|CROSSSLOT|NOAUTH|WRONGPASS|NOPERM|DENIED|NOSCRIPT|UNBLOCKED|ERR max number of clients)\b/;
+  /^-?(?:OOM|READONLY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|BUSY|TRYAGAIN|CLUSTERDOWN|MOVED|ASK|CROSSSLOT|NOAUTH|WRONGPASS|NOPERM|DENIED|NOSCRIPT|UNBLOCKED|ERR max number of clients|ERR unknown command|ERR Error (?:running|compiling))\b/;
 const CREDENTIALS = /^-?(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b/;
 /** A new connection may lead to a server that can do it. */
 const OTHER_SERVER = /^-?(?:READONLY|MASTERDOWN|MOVED|ASK|CLUSTERDOWN|UNBLOCKED)\b/;
@@ -16,14 +16,14 @@ export function needsOtherServer(text: string): boolean {
   return OTHER_SERVER.test(text);
 }
 
-/** An answer of the server, not a lost connection. */
-export function isReply(error: unknown, code: string): error is Error {
-  return error instanceof Error && error.message.startsWith(code) && REPLY.test(error.message);
+/** An answer of the server, not a lost connection; with this code, if one is asked for. */
+export function isReply(error: unknown, code = ""): error is Error {
+  return error instanceof Error && REPLY.test(error.message) && error.message.startsWith(code);
 }
 
-/** The request was refused as such, and the connection with it: a value is larger than the server allows. */
-export function isProtocolError(error: unknown): boolean {
-  return error instanceof Error && error.message.includes("Protocol error");
+/** A value is larger than the server allows: it has answered so and closed the connection. */
+export function isProtocolError(error: Error): boolean {
+  return error.message.includes("Protocol error");
 }
 
 /** What went wrong with a command or a connection, as an outage that says what to do. */

@@ -32,7 +32,10 @@ while at <= last do
   at = ends + 1
 end
 if trim ~= '' and added > 0 then
-  if trim == 'MINID' then threshold = string.format('%.0f', redis.call('TIME')[1] * 1000 - threshold) end
+  if trim == 'MINID' then
+    local now = redis.call('TIME')
+    threshold = string.format('%.0f', math.max(0, now[1] * 1000 + math.floor(now[2] / 1000) - threshold))
+  end
   for _, key in ipairs(KEYS) do redis.pcall('XTRIM', key, trim, '~', threshold) end
 end
 if failure then return {added, failure} end
