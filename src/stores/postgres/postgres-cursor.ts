@@ -62,19 +62,19 @@ export const SOUND = "mod(c.stamp::text::numeric, 4294967296) = c.xmin::text::nu
 
 export const LEASE = (parameter: string): string => `clock_timestamp() + ${parameter}::text::interval`;
 
-const MAX_POSITION = "9223372036854775807";
+export const MAX_POSITION = "9223372036854775807";
 
 const OPENED = `cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")},
   stamp = pg_current_xact_id()`;
 
 /** Of some transactions, those that have left messages by now. */
-function finishedOf(names: Names, transactions: string): string {
+export function finishedOf(names: Names, transactions: string): string {
   return `array(select x from ${transactions} x where
     (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null)`;
 }
 
 /** The lowest position past a horizon. The order keeps the planner on the index: by itself it may walk the settled log. */
-function lowestPast(names: Names, horizon: string, floor: string): string {
+export function lowestPast(names: Names, horizon: string, floor: string): string {
   return `(select min(s.position) from (select m.position from ${names.message} m
     where m.xid >= ${horizon} and m.position > ${floor} order by m.xid offset 0) s)`;
 }

@@ -80,6 +80,8 @@ export class PostgresSession implements QueueSession {
       keys: this.#keys,
       validUntil: () => this.#validUntil,
       onFailure: () => this.#invalidate(),
+      mayReopen: (cursor) => this.#mayReopen(cursor),
+      onReopened: (opened) => (this.#quietOpens = opened ? 0 : 1),
     });
     this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
   }
@@ -210,6 +212,20 @@ export class PostgresSession implements QueueSession {
     if (this.#claims.length > 0 || this.#settler.busy) return undefined;
     await this.#tidy();
     return (await this.#open()) ? this.#claimNew() : undefined;
+  }
+
+  /** Not when something else has to be done between two windows. */
+  #mayReopen(cursor: Cursor): boolean {
+    return (
+      this.#cursors.length === 1 &&
+      this.#cursors[0] === cursor &&
+      this.#chores.length === 0 &&
+      !this.#left &&
+      !this.#stale &&
+      !this.#paused &&
+      cursor.writes < RENUMBER_AFTER &&
+      this.#keys.parked < this.#options.maxParked
+    );
   }
 
   async #open(): Promise<boolean> {

@@ -1,7 +1,7 @@
 import type { BlockedKey } from "./blocked-keys.ts";
 import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { LEASE, SOUND } from "./postgres-cursor.ts";
+import { DURABLE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import type { SettleBatch } from "./settle-batch.ts";
 
@@ -20,7 +20,11 @@ export interface SettleInput {
   block: readonly BlockedKey[];
   unblock: readonly BlockedKey[];
   now: number;
+  /** Finish the window and open the next one, if there is anything new: a round trip less for whoever waits. */
+  reopen: boolean;
 }
+
+const ASYNCHRONOUS = "set_config('synchronous_commit', 'off', true)";
 
 /** At most this many errors are kept per message. */
 const KEPT_ERRORS = 20;
@@ -28,6 +32,7 @@ const KEPT_ERRORS = 20;
 /**
  * One statement per batch, committed asynchronously. `epoch` and `seq` are the fence: when the row has changed, nothing
  * else in the statement happens. `seq` chains settles, so that one lost in a crash cannot be stepped over by the next.
+ * Gives the id of the cursor and its window; with one that it has opened, the commit is durable as in `openSql`.
  */
 export function settleStatement(names: Names, input: SettleInput): SettleStatement {
   const { cursor, batch } = input;
@@ -44,15 +49,26 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   if (input.clearCrashes) sets.push("crashes = 0");
   if (cursor.suspect !== undefined) sets.push("suspect = null", "suspect_crashes = 0");
   if (batch.published > 0) sets.push(`settled = settled + ${batch.published}`);
-  if (batch.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
+  if (input.reopen) sets.push("prev = c.cur", "cur = n.cur", "fin = n.fin", "lo = n.lo", "done = 0");
+  else if (batch.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
   else if (batch.done !== undefined) sets.push(`done = ${add(batch.done)}::bigint`);
 
   const parts = [
-    `c as (update ${names.cursor} c set ${sets.join(", ")}
+    `c as (update ${names.cursor} c set ${sets.join(", ")} ${input.reopen ? "from next n" : ""}
      where c.relay = ${relay} and c.id = ${add(cursor.id)}::bigint and c.epoch = ${add(cursor.epoch)}::bigint
        and c.seq = ${add(String(cursor.seq))}::bigint and ${SOUND}
-     returning c.id, set_config('synchronous_commit', 'off', true) as commit_mode)`,
+     returning c.id, c.cur, c.fin, c.lo, ${input.reopen ? `case when c.cur is null then ${ASYNCHRONOUS} else ${DURABLE} end` : ASYNCHRONOUS} as commit_mode)`,
   ];
+  if (input.reopen) {
+    const [, horizon, running] = cursor.cur!.split(":");
+    const some = running !== undefined && running !== "";
+    const lo = lowestPast(names, `${add(horizon!)}::xid8`, `${add(cursor.floor)}::bigint`);
+    const fin = some ? finishedOf(names, `unnest(${add(`{${running}}`)}::xid8[])`) : "'{}'::xid8[]";
+    parts.unshift(`news as materialized (select ${lo} as lo, ${fin} as fin),
+     next as (select case when is_news then pg_current_snapshot() end as cur, case when is_news then fin end as fin,
+         case when is_news then coalesce(lo, ${MAX_POSITION}) end as lo
+       from (select *, lo is not null or fin <> '{}' as is_news from news) n)`);
+  }
   if (batch.messages > 0 && batch.done !== undefined) {
     parts.push(`receipts as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
      select ${relay}, ${add(batch.done)}::bigint, ${add(cursor.done)}::bigint, ${add(laneMask(cursor.lanes))}::bigint,
@@ -82,7 +98,7 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
      where b.relay = ${relay} and b.stream = u.stream and b.key = u.key and b.solo = u.solo)`);
   }
   if (batch.dead.length > 0) parts.push(deadPart(names, relay, json(batch.dead)));
-  return { text: `with ${parts.join(",\n")}\nselect commit_mode from c`, params };
+  return { text: `with ${parts.join(",\n")}\nselect id, cur, fin, lo, commit_mode from c`, params };
 }
 
 function blockRows(keys: readonly BlockedKey[], now: number): object[] {

@@ -48,6 +48,9 @@ export interface SettlerOptions {
   validUntil: () => number;
   /** What is in memory no longer holds. */
   onFailure: () => void;
+  /** Whether the next window of a cursor may be opened while the last one is finished. */
+  mayReopen: (cursor: Cursor) => boolean;
+  onReopened: (opened: boolean) => void;
 }
 
 /** Writes outcomes: one statement under way per session, and what is reported meanwhile shares the next one. */
@@ -132,19 +135,23 @@ export class Settler {
     const careful = carefulLimit(cursor) !== undefined;
     cursor.tried += batch.published + batch.dead.length + batch.park.length;
     const clearCrashes = cursor.crashes > 0 && (!careful || cursor.tried >= TRUSTED_AFTER || batch.finish);
-    const statement = settleStatement(names, { relay, cursor, batch, lease, clearCrashes, block, unblock, now });
+    const reopen = batch.finish && batch.plain && cursor.crashes === 0 && this.#options.mayReopen(cursor);
+    const input = { relay, cursor, batch, lease, clearCrashes, block, unblock, now, reopen };
+    const statement = settleStatement(names, input);
     for (const key of dirty) {
       key.dirty = false;
       key.errors = [];
       key.stored = stays(key);
     }
-    await this.#writeFenced(statement.text, statement.params);
+    const [, cur, fin, lo] = await this.#writeFenced(statement.text, statement.params);
     cursor.seq++;
     cursor.writes++;
     cursor.suspect = undefined;
     if (clearCrashes) cursor.crashes = 0;
     if (batch.finish) {
       Object.assign(cursor, { prev: cursor.cur, cur: undefined, fin: "{}", done: "0", fetched: "0", exhausted: false });
+      if (cur != null) Object.assign(cursor, { cur, fin: fin ?? "{}", lo: BigInt(lo!) });
+      if (reopen) this.#options.onReopened(cur != null);
     } else if (batch.done !== undefined) {
       cursor.done = batch.done;
     }
@@ -153,7 +160,7 @@ export class Settler {
   }
 
   /** Writes once, though the connection may break: the fence tells whether an earlier try had arrived. */
-  async #writeFenced(text: string, params: readonly (string | null)[]): Promise<void> {
+  async #writeFenced(text: string, params: readonly (string | null)[]): Promise<Row> {
     const { sql, clock, relay, validUntil } = this.#options;
     let rows: Row[] | undefined;
     while (rows === undefined) {
@@ -164,7 +171,9 @@ export class Settler {
         await clock.sleep(RETRY_MS);
       }
     }
-    if (rows.length === 0) throw leaseLost(relay);
+    const [row] = rows;
+    if (row === undefined) throw leaseLost(relay);
+    return row;
   }
 }
 
