@@ -7,6 +7,8 @@ export class MessageHand {
   readonly #held = new Map<number, HeldMessage>();
   /** Sequence and stamp of those that were acknowledged; their repeats need no handling. */
   readonly #settled = new Map<number, string>();
+  /** Given back, to come again after a while. */
+  readonly #postponed = new Set<number>();
   /** How often a message was asked for again because its delivery was lost on the way here. */
   readonly #lost = new Map<number, number>();
   #life = new AbortController();
@@ -26,6 +28,7 @@ export class MessageHand {
 
   add(message: HeldMessage): void {
     this.#held.set(message.sequence, message);
+    this.#postponed.delete(message.sequence);
   }
 
   get(sequence: number): HeldMessage | undefined {
@@ -47,6 +50,16 @@ export class MessageHand {
     }
   }
 
+  postpone(message: HeldMessage): void {
+    this.#held.delete(message.sequence);
+    this.#postponed.add(message.sequence);
+  }
+
+  /** In hand, or to come again by itself. */
+  accountsFor(sequence: number): boolean {
+    return this.#held.has(sequence) || this.#postponed.has(sequence);
+  }
+
   settledStamp(sequence: number): string | undefined {
     return this.#settled.get(sequence);
   }
@@ -60,10 +73,11 @@ export class MessageHand {
     return this.#lost.get(sequence) ?? 0;
   }
 
-  /** How many in hand are among the first `sequence` messages of the stream. */
+  /** How many of the first `sequence` messages of the stream are accounted for. */
   countUpTo(sequence: number): number {
     let count = 0;
     for (const held of this.#held.keys()) if (held <= sequence) count++;
+    for (const postponed of this.#postponed) if (postponed <= sequence) count++;
     return count;
   }
 
@@ -73,6 +87,7 @@ export class MessageHand {
     this.#life = new AbortController();
     this.#held.clear();
     this.#settled.clear();
+    this.#postponed.clear();
     this.#lost.clear();
   }
 }

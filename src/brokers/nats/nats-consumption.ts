@@ -18,6 +18,7 @@ const PULL_EXPIRES_MS = 30_000;
 const HEARTBEAT_MS = 5000;
 const LOOK_EVERY_MS = 1000;
 const STOP_WAIT_MS = 2000;
+const SAME_CONSUMER_MS = 1000;
 
 export interface ConsumptionOptions extends PreparedConsumer {
   readonly connection: NatsConnection;
@@ -39,7 +40,7 @@ export class NatsConsumption implements Hands {
   #unsent: { reply: string; word: string }[] = [];
   #gate: OrderGate | undefined;
   #subscription: NatsSubscription | undefined;
-  #created: string | undefined;
+  #created: number | undefined;
   #loop: Promise<void> | undefined;
   #lifeTimer: NodeJS.Timeout | undefined;
   #wake: () => void = () => undefined;
@@ -86,12 +87,13 @@ export class NatsConsumption implements Hands {
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#wake();
+    const stopped = this.#deliveries.stop();
     await this.#loop;
+    for (const held of this.#gate?.open() ?? []) this.release(held);
     // What is on its way here goes back; so does what has not begun.
     if (this.#link.down === undefined) await this.#briefly(this.#subscription?.drain());
     else this.#subscription?.unsubscribe();
-    for (const held of this.#gate?.open() ?? []) this.release(held);
-    await this.#deliveries.stop();
+    await stopped;
     clearInterval(this.#lifeTimer);
     if (this.#link.down === undefined) await this.#briefly(this.#options.connection.flush());
     this.#link.end();
@@ -130,6 +132,14 @@ export class NatsConsumption implements Hands {
     this.#hand.remove(held);
     if (this.#link.down === undefined) this.#options.connection.publish(held.reply, "-NAK");
     this.#wakeForRoom();
+  }
+
+  postpone(held: HeldMessage, delayMs: number): boolean {
+    if (held.signal.aborted || this.#link.down !== undefined) return false;
+    this.#options.connection.publish(held.reply, `-NAK ${JSON.stringify({ delay: Math.max(1, delayMs) * 1e6 })}`);
+    this.#hand.postpone(held);
+    this.#wakeForRoom();
+    return true;
   }
 
   #answer(reply: string, word: string): void {
@@ -284,9 +294,11 @@ export class NatsConsumption implements Hands {
     const info =
       (await api.consumer(stream, durable)) ??
       missing("durable", `The stream "${stream}" has no consumer "${durable}" any more`);
+    const created = Date.parse(info.created);
     const first = this.#created === undefined;
-    if (!first && this.#created !== info.created) this.#reset();
-    this.#created = info.created;
+    // A server that was started again gives a time that differs by a few milliseconds.
+    if (Math.abs(created - (this.#created ?? created)) > SAME_CONSUMER_MS) this.#reset();
+    this.#created = created;
     for (const { reply, word } of this.#unsent.splice(0)) connection.publish(reply, word);
     this.#showLife();
     if (shared) return;

@@ -31,6 +31,7 @@ export interface Hands {
   done(held: HeldMessage): void;
   bury(held: HeldMessage, error: unknown, attempts: number): Promise<void>;
   release(held: HeldMessage): void;
+  postpone(held: HeldMessage, delayMs: number): boolean;
 }
 
 /** A message that JetStream waits to hear about. */
@@ -76,6 +77,10 @@ export class HeldMessage implements Delivery {
 
   release(): void {
     this.#hands.release(this);
+  }
+
+  postpone(delayMs: number): boolean {
+    return this.#hands.postpone(this, delayMs);
   }
 }
 

@@ -45,7 +45,7 @@ async function askAgain(recovery: Recovery, { ack_floor, delivered }: ConsumerIn
     `$JS.ACK.${stream}.${durable}.1.${sequence}.${delivered.consumer_seq}.0.0`;
   let sent = 0;
   for (let sequence = ack_floor.stream_seq + 1; sequence <= delivered.stream_seq; sequence++) {
-    if (hand.get(sequence) !== undefined) continue;
+    if (hand.accountsFor(sequence)) continue;
     const settled = hand.settledStamp(sequence) !== undefined;
     // Not for those that nobody waits for: the server ignores them.
     connection.publish(subject(sequence), settled ? "+ACK" : "-NAK");

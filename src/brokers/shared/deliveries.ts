@@ -22,6 +22,11 @@ export interface Delivery {
   bury(error: unknown, attempts: number): Promise<void>;
   /** It was not done and will not be tried again here: the broker may have it back. */
   release(): Promise<void> | void;
+  /**
+   * Gives a failed message back to a broker that delivers it again after the delay and counts its attempts; false when
+   * that cannot be now. Only asked for a message without a key: nothing waits behind it, so it need not be held here.
+   */
+  postpone?(delayMs: number): boolean;
 }
 
 /**
@@ -133,6 +138,7 @@ export class Deliveries {
         delivery.failed?.(attempts);
         const delayMs = backoffMs(attempts, this.#settings.backoff);
         this.#settings.emit({ type: "retry", delayMs, ...this.#about(delivery, attempts, verdict.error) });
+        if (delivery.message.key == null && delivery.postpone?.(delayMs) === true) return;
         await this.#pause(delayMs, delivery);
       }
     }

@@ -1,6 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { jetstream, jetstreamManager, type JetStreamManager } from "@nats-io/jetstream";
-import { connect, headers as newHeaders, type NatsConnection } from "@nats-io/transport-node";
+import { jetstream } from "@nats-io/jetstream";
+import { headers as newHeaders } from "@nats-io/transport-node";
 import { createNatsPublisher, createNatsSubscriber } from "../../../src/brokers/nats/index.ts";
 import type { Publisher, Subscriber } from "../../../src/core/contracts.ts";
 import type { IncomingMessage } from "../../../src/core/message.ts";
@@ -13,83 +12,15 @@ import {
 } from "../../../src/testing/index.ts";
 import { openEnvelope } from "../../../src/brokers/shared/envelope.ts";
 import { NATS_TRANSPORT } from "../../../src/brokers/nats/nats-headers.ts";
-import { startNats, type NatsServer } from "../../harness/start-nats.ts";
-import { startTcpProxy, type TcpProxy } from "../../support/tcp-proxy.ts";
+import { natsWorld, storedMessages } from "../../support/nats-world.ts";
 import { refusingConnection } from "./refusing-connection.ts";
-
-interface World extends AsyncDisposable {
-  readonly server: NatsServer;
-  readonly proxy: TcpProxy;
-  readonly stream: string;
-  /** Connections of the adapter go through the proxy. */
-  readonly connect: () => Promise<NatsConnection>;
-  /** Means of our own: straight to the server. */
-  readonly direct: NatsConnection;
-  readonly manager: JetStreamManager;
-}
-
-const RECONNECT = { maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 0 };
-
-async function createWorld(): Promise<World> {
-  const server = await startNats({ owned: true });
-  const proxy = await startTcpProxy(Number(new URL(server.url).port));
-  const opened: NatsConnection[] = [];
-  const open = async (servers: string): Promise<NatsConnection> => {
-    const connection = await connect({ servers, ...RECONNECT });
-    opened.push(connection);
-    return connection;
-  };
-  const direct = await open(server.url);
-  const manager = await jetstreamManager(direct);
-  const stream = `orders-${randomUUID().slice(0, 8)}`;
-  await manager.streams.add({ name: stream, subjects: [`${stream}.>`] });
-  return {
-    server,
-    proxy,
-    stream,
-    direct,
-    manager,
-    connect: () => open(`127.0.0.1:${proxy.port}`),
-    async [Symbol.asyncDispose]() {
-      server.resume();
-      await Promise.all(opened.map((connection) => connection.close()));
-      await proxy.close();
-      await server.stop();
-    },
-  };
-}
-
-/** All messages of a stream, by an ordered consumer of the JetStream client; waits until there are `count`. */
-async function messagesOf(
-  world: World,
-  stream: string,
-  count: number,
-): Promise<{ body: Uint8Array; headers: Map<string, string> }[]> {
-  await eventually(
-    async () => {
-      const { state } = await world.manager.streams.info(stream);
-      if (state.messages < count) throw new Error(`${state.messages} of ${count} messages arrived`);
-    },
-    { timeoutMs: 15_000 },
-  );
-  const { state } = await world.manager.streams.info(stream);
-  if (state.messages === 0) return [];
-  const consumer = await jetstream(world.direct).consumers.get(stream);
-  const found = [];
-  const batch = await consumer.fetch({ max_messages: state.messages, expires: 5000 });
-  for await (const { data, headers = newHeaders() } of batch) {
-    found.push({ body: data, headers: new Map([...headers].map(([name, values]) => [name, values.join(",")])) });
-    if (found.length === state.messages) break;
-  }
-  return found;
-}
 
 function fieldsOf(headers: ReadonlyMap<string, string>): Record<string, string> {
   return Object.fromEntries([...headers].filter(([name]) => !name.startsWith("Nats-")));
 }
 
 export async function natsPublisherContext(): Promise<PublisherContext & AsyncDisposable> {
-  const world = await createWorld();
+  const world = await natsWorld();
   const connection = refusingConnection(await world.connect());
   const publishers: Publisher[] = [];
   const publisher = (more: object): Publisher => {
@@ -102,7 +33,7 @@ export async function natsPublisherContext(): Promise<PublisherContext & AsyncDi
     cloudEvents: publisher({ envelope: "cloudevents", source: "https://example.org/orders" }),
     stream: world.stream,
     async arrived(count): Promise<IncomingMessage[]> {
-      const found = await messagesOf(world, world.stream, count);
+      const found = await storedMessages(world, world.stream, count);
       return found.map(({ body, headers }) => openEnvelope(fieldsOf(headers), body, NATS_TRANSPORT));
     },
     refuse: async (id, how) => connection.refuse(id, how),
@@ -125,7 +56,7 @@ export async function natsPublisherContext(): Promise<PublisherContext & AsyncDi
 }
 
 export async function natsSubscriberContext(): Promise<SubscriberContext & AsyncDisposable> {
-  const world = await createWorld();
+  const world = await natsWorld();
   const { stream } = world;
   const dead = `${stream}-dead`;
   await world.manager.streams.add({ name: dead, subjects: [dead] });
@@ -173,7 +104,7 @@ export async function natsSubscriberContext(): Promise<SubscriberContext & Async
       await world.server.restart();
     },
     async deadLetters(count): Promise<AsideMessage[]> {
-      const found = await messagesOf(world, dead, count);
+      const found = await storedMessages(world, dead, count);
       return found.map(({ body, headers }) => ({ body, headers: Object.fromEntries(headers) }));
     },
     async [Symbol.asyncDispose]() {

@@ -209,6 +209,21 @@ describe("deliveries", () => {
     expect({ most, beside }).toEqual({ most: 2, beside: false });
   });
 
+  test("a failed message without a key goes back to a broker that can wait with it; one with a key stays", async () => {
+    const { deliveries, take, log } = bench(async () => ({ status: "failed", error: new Error("no") }), {
+      maxAttempts: 2,
+    });
+    const postpone = (id: string) => (delayMs: number) => {
+      log.push(`postpone ${id} ${delayMs <= 5}`);
+      return id !== "refused";
+    };
+    take("free", null, { postpone: postpone("free") });
+    take("refused", null, { postpone: postpone("refused") });
+    take("keyed", "a", { postpone: postpone("keyed") });
+    await idle(deliveries);
+    expect(log.sort()).toEqual(["bury keyed no 2", "bury refused no 2", "postpone free true", "postpone refused true"]);
+  });
+
   test("an acknowledgement that cannot be sent stops nothing", async () => {
     const { deliveries, take, log, events } = bench(async () => DONE);
     take("a1", "a", {

@@ -1,0 +1,104 @@
+import { describe, expect, test } from "vitest";
+import { createNatsPublisher, createNatsSubscriber, type NatsConnection } from "../../../src/brokers/nats/index.ts";
+import { SealedHeaders } from "../../../src/brokers/nats/nats-headers.ts";
+import { whyNobody } from "../../../src/brokers/nats/publish-answer.ts";
+import type { JetStreamApi } from "../../../src/brokers/nats/jetstream-api.ts";
+import { UnavailableError } from "../../../src/core/errors.ts";
+
+/** Enough of a connection to be looked at. */
+function connection(more: Partial<NatsConnection> = {}): NatsConnection {
+  return {
+    publish: () => undefined,
+    subscribe: () => ({ unsubscribe: () => undefined, drain: () => Promise.resolve() }),
+    request: () => Promise.reject(new Error("nobody")),
+    flush: () => Promise.resolve(),
+    // oxlint-disable-next-line require-yield -- nothing ever happens
+    status: async function* () {
+      return;
+    },
+    isClosed: () => false,
+    closed: () => new Promise(() => undefined),
+    ...more,
+  };
+}
+
+const invalid = (field: string, message: RegExp) =>
+  expect.objectContaining({ code: "invalid_option", field, message: expect.stringMatching(message) });
+const thrown = (run: () => unknown): unknown => {
+  try {
+    return run();
+  } catch (error) {
+    return error;
+  }
+};
+
+describe("options of the NATS adapter", () => {
+  test.each([
+    [{}, "connection", /needs a connection.*connect\(/],
+    [{ connection: { publish() {} } }, "connection", /with the method subscribe/],
+    [{ connection: connection({ isClosed: () => true }) }, "connection", /has been closed/],
+    [{ connection: connection(), stream: "x" }, "stream", /has no option "stream"/],
+    [{ connection: connection(), streamname: "x" }, "streamname", /Did you mean "streamName"/],
+    [{ connection: connection(), streamName: "a.b" }, "streamName", /cannot name a stream/],
+    [{ connection: connection(), envelope: "xml" }, "envelope", /no envelope xml/],
+    [{ connection: connection(), ackTimeoutMs: 0 }, "ackTimeoutMs", /whole number/],
+    [{ connection: connection(), partitions: 65 }, "partitions", /from 1 to 64/],
+    [{ connection: connection(), partitions: 2, subject: (): string => "a" }, "partitions", /both set/],
+    [{ connection: connection(), declare: true, subject: (): string => "a" }, "declare", /Set declare: \{ subjects/],
+  ])("publisher %#: %j", (options, field, message) => {
+    expect(thrown(() => createNatsPublisher(options as never))).toEqual(invalid(field, message));
+  });
+
+  test.each([
+    [{ connection: connection() }, "stream", /cannot name a stream/],
+    [{ connection: connection(), stream: "a.b" }, "stream", /cannot name a stream/],
+    [{ connection: connection(), stream: "a", durable: "b c" }, "durable", /cannot name a consumer/],
+    [{ connection: connection(), stream: "a", deadLetter: "a.*" }, "deadLetter", /no subject to publish to/],
+    [{ connection: connection(), stream: "a", ackWaitMs: 1 }, "ackWaitMs", /whole number/],
+    [{ connection: connection(), stream: "a", prefetch: 0 }, "prefetch", /whole number/],
+    [{ connection: connection(), stream: "a", queue: "b" }, "queue", /no option "queue"/],
+  ])("subscriber %#: %j", (options, field, message) => {
+    expect(thrown(() => createNatsSubscriber(options as never))).toEqual(invalid(field, message));
+  });
+
+  test("a client that does not ask for the bytes of headers is refused, rather than sending none", () => {
+    const headers = new SealedHeaders({ a: "1" });
+    expect(() => headers.requireSent()).toThrow(/takes no headers from txbox/);
+    expect(Buffer.from(headers.encode()).toString()).toBe("NATS/1.0\r\na: 1\r\n\r\n");
+    expect(() => headers.requireSent()).not.toThrow();
+  });
+});
+
+describe("nobody answers for a subject", () => {
+  const api = (streamsOf: JetStreamApi["streamsOf"]) => ({ streamsOf }) as JetStreamApi;
+
+  test("a stream without a leader is an outage", async () => {
+    const result = await whyNobody(
+      api(async () => ["orders"]),
+      "orders.x",
+      false,
+    );
+    expect(result).toMatchObject({ status: "unavailable", error: { message: expect.stringMatching(/not ready/) } });
+  });
+
+  test("a server that cannot tell is an outage", async () => {
+    const result = await whyNobody(
+      api(() => Promise.reject(new UnavailableError("out"))),
+      "orders.x",
+      false,
+    );
+    expect(result).toMatchObject({ status: "unavailable", error: { message: "out" } });
+  });
+
+  test("no stream at all is the end of the message, and the error names what creates one", async () => {
+    const result = await whyNobody(
+      api(async () => []),
+      "orders.x",
+      false,
+    );
+    expect(result).toMatchObject({
+      status: "rejected",
+      error: { message: expect.stringMatching(/No JetStream stream keeps the subject "orders\.x".*declare: true/) },
+    });
+  });
+});
