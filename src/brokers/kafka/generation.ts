@@ -5,7 +5,7 @@ import type { PartitionProgress } from "./partition-progress.ts";
 export class Generation {
   readonly assigned: readonly KafkaAssignment[];
   /** By `topic:partition`; filled when it is known where to begin. */
-  readonly partitions = new Map<string, PartitionProgress>();
+  readonly partitions: Map<string, PartitionProgress> = new Map();
   /** Settles when nothing is read any more. */
   running: Promise<void> = Promise.resolve();
   readonly #ending = new AbortController();

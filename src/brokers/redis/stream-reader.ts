@@ -33,7 +33,7 @@ export abstract class StreamReader {
   protected readonly blocking: RedisLink;
   protected readonly settings: RedisSubscriberSettings;
   protected readonly held: HeldEntries;
-  protected readonly stopping = new AbortController();
+  protected readonly stopping: AbortController = new AbortController();
   readonly #ended = new AbortController();
   readonly #consumer: string;
   readonly #deliveries: Deliveries;
