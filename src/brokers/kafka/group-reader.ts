@@ -1,4 +1,4 @@
-import { errorCode } from "../../core/errors.ts";
+import { TxboxError } from "../../core/errors.ts";
 import { Generation } from "./generation.ts";
 import { explain } from "./kafka-errors.ts";
 import { type FetchHooks, type FetchSettings, PartitionFetcher, pauseAfter } from "./partition-fetcher.ts";
@@ -37,6 +37,7 @@ export class GroupReader {
   #joining: Promise<void> | undefined;
   #lapsed = false;
   #lastBeat = 0;
+  #heard = Promise.withResolvers<void>();
   #watch: NodeJS.Timeout | undefined;
   #outages = 0;
 
@@ -46,7 +47,7 @@ export class GroupReader {
       ...hooks,
       outage: (error, attempt, delayMs) => {
         this.#outages++;
-        hooks.outage(errorCode(error) === undefined ? explain(error) : error, attempt, delayMs);
+        hooks.outage(error instanceof TxboxError ? error : explain(error), attempt, delayMs);
       },
       recovered: () => {
         if (this.#outages > 0) hooks.recovered();
@@ -57,6 +58,11 @@ export class GroupReader {
 
   get generation(): Generation | undefined {
     return this.#generation;
+  }
+
+  /** Resolves when the group next confirms that this is a member, or when the signal aborts. */
+  async confirmed(signal: AbortSignal): Promise<void> {
+    await settledWithin(this.#heard.promise, this.#settings.sessionTimeoutMs, signal);
   }
 
   /** Resolves when the group is joined. */
@@ -123,6 +129,8 @@ export class GroupReader {
 
   readonly #beat = (): void => {
     this.#lastBeat = this.#settings.clock.monotonic();
+    this.#heard.resolve();
+    this.#heard = Promise.withResolvers();
     if (!this.#lapsed) return;
     this.#lapsed = false;
     this.#begin();

@@ -1,5 +1,9 @@
 export { createKafkaPublisher } from "./kafka-publisher.ts";
 export type { KafkaPublisherOptions } from "./kafka-publisher.ts";
+export { createKafkaPipeline } from "./kafka-pipeline.ts";
+export type { KafkaPipeline, KafkaPipelineOptions } from "./kafka-pipeline.ts";
+export type { PipelineHandler } from "./partition-worker.ts";
+export type { PipelineOutput } from "./pipeline-output.ts";
 export { createKafkaSubscriber } from "./kafka-subscriber.ts";
 export type { KafkaSubscriberOptions } from "./kafka-subscriber.ts";
 export type { DeclareTopics } from "./kafka-topics.ts";
@@ -10,5 +14,7 @@ export type {
   KafkaProducer,
   KafkaRecordToSend,
   KafkaSendOptions,
+  KafkaTransaction,
+  KafkaTransactionalProducer,
 } from "./kafka-client.ts";
 export type { SubscriberEvent } from "../shared/subscriber-options.ts";

@@ -46,6 +46,31 @@ export interface KafkaProducer {
   close(): Promise<void>;
 }
 
+/** What an offset is committed under, so that a member that lost its partitions commits nothing. */
+export interface KafkaOffset {
+  topic: string;
+  partition: number;
+  /** Of the last record that is done. */
+  offset: bigint;
+  metadata: {
+    consumer: { groupId: string; generationId: number; memberId: string; coordinatorId: number };
+  };
+}
+
+export interface KafkaTransaction {
+  send(options: { messages: KafkaRecordToSend[]; acks?: number; compression?: KafkaCompression }): Promise<unknown>;
+  addConsumer(consumer: never): Promise<unknown>;
+  addOffset(message: never): Promise<unknown>;
+  commit(): Promise<unknown>;
+  abort(): Promise<unknown>;
+  cancel(): Promise<unknown>;
+}
+
+/** `new Producer({ clientId, bootstrapBrokers, idempotent: true, transactionalId, retries: 5, retryDelay: 20 })`. */
+export interface KafkaTransactionalProducer extends Omit<KafkaProducer, "send"> {
+  beginTransaction(options: { producerId: bigint; producerEpoch: number }): Promise<KafkaTransaction>;
+}
+
 /** `new Admin({ clientId, bootstrapBrokers })`. */
 export interface KafkaAdmin {
   createTopics(options: {
@@ -116,12 +141,12 @@ export interface KafkaConsumer {
   readonly groupId: string;
   readonly memberId: string | null;
   readonly generationId: number;
-  readonly coordinatorId: number | null;
   readonly assignments: readonly KafkaAssignment[] | null;
   readonly topics: { trackAll(...topics: string[]): unknown; untrackAll(...topics: string[]): unknown };
   metadata(options: KafkaMetadataOptions): Promise<KafkaMetadata>;
   joinGroup(options: KafkaGroupOptions): Promise<unknown>;
   leaveGroup(): Promise<unknown>;
+  findGroupCoordinator(): Promise<number>;
   fetch(options: KafkaFetchOptions): Promise<KafkaFetchResponse>;
   commit(options: {
     offsets: { topic: string; partition: number; offset: bigint; leaderEpoch: number }[];
@@ -174,10 +199,23 @@ export function requireProducer(of: string, producer: unknown): void {
   requireBytes(of, "producer", producer as object);
 }
 
+export function requireTransactional(of: string, producer: unknown, transactionalId: string): void {
+  requireClient(of, "producer", producer, ["beginTransaction", "metadata", "close"]);
+  requireBytes(of, "producer", producer as object);
+  const settings = settingsOf(producer as object);
+  if (settings["transactionalId"] !== undefined && settings["transactionalId"] !== transactionalId) {
+    throw new TxboxError("invalid_option", `${of}: the producer has another transactionalId than it was asked for`, {
+      field: "producer",
+      fix: "Pass producer: (transactionalId) => new Producer({ …, idempotent: true, transactionalId })",
+    });
+  }
+}
+
 const CONSUMER_METHODS = [
   "metadata",
   "joinGroup",
   "leaveGroup",
+  "findGroupCoordinator",
   "fetch",
   "commit",
   "listOffsets",

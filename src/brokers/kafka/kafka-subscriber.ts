@@ -9,6 +9,7 @@ import {
   type SubscriberOptions,
   type SubscriberSettings,
 } from "../shared/subscriber-options.ts";
+import type { CommittedRecords } from "./committed-records.ts";
 import { DeadLetters } from "./dead-letters.ts";
 import type { Generation } from "./generation.ts";
 import { GroupReader } from "./group-reader.ts";
@@ -88,7 +89,7 @@ class Subscription {
     this.#reader = new GroupReader(
       { consumer: options.consumer, topics: options.topics, from, sessionTimeoutMs, drainMs, clock: settings.clock },
       {
-        take: (records, progress, generation) => this.#take(records, progress, generation),
+        take: (fetched, progress, generation) => this.#take(fetched, progress, generation),
         drain: () => this.#deliveries.room(1),
         commit: (generation) => this.#commits.write(generation),
         outage,
@@ -117,14 +118,20 @@ class Subscription {
     this.#commits.stop();
   }
 
-  async #take(records: readonly KafkaRecord[], progress: PartitionProgress, generation: Generation): Promise<boolean> {
+  async #take(
+    { records, next }: CommittedRecords,
+    progress: PartitionProgress,
+    generation: Generation,
+  ): Promise<boolean> {
     const { prefetch } = this.#settings;
     for (const record of records) {
       if (this.#deliveries.inHand >= prefetch) await this.#deliveries.room(prefetch);
       if (generation.ending.aborted || this.#stopping !== undefined) return false;
+      if (record.offset < progress.next) continue;
       progress.take(record.offset);
       this.#deliveries.take(this.#delivery(record, progress, generation));
     }
+    if (next > progress.next) progress.next = next;
     return true;
   }
 

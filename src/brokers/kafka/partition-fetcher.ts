@@ -1,10 +1,9 @@
 import { backoffMs } from "../../core/backoff.ts";
 import type { Clock } from "../../core/contracts.ts";
-import { committedRecords } from "./committed-records.ts";
+import { type CommittedRecords, committedRecords } from "./committed-records.ts";
 import type { Generation } from "./generation.ts";
 import type { KafkaConsumer, KafkaFetchOptions, KafkaFetchResponse, KafkaMetadata } from "./kafka-client.ts";
 import { hasApiError } from "./kafka-errors.ts";
-import type { KafkaRecord } from "./kafka-record.ts";
 import { PartitionProgress } from "./partition-progress.ts";
 
 export interface FetchSettings {
@@ -16,8 +15,11 @@ export interface FetchSettings {
 }
 
 export interface FetchHooks {
-  /** Records of one partition, in order; resolves when there is room for more. False: some were left, for the end is near. */
-  take(records: readonly KafkaRecord[], progress: PartitionProgress, generation: Generation): Promise<boolean>;
+  /**
+   * Records of one partition, in order; resolves when there is room for more. It moves the progress as it takes them, and
+   * to `next` with the last. False: some were left, and must be fetched again.
+   */
+  take(fetched: CommittedRecords, progress: PartitionProgress, generation: Generation): Promise<boolean>;
   outage(error: unknown, attempt: number, delayMs: number): void;
   recovered(): void;
 }
@@ -28,6 +30,8 @@ const LATEST = -1n;
 const READ_COMMITTED = 1;
 /** Commits and heartbeats share the connection: they wait for a fetch that has nothing to bring. */
 const MAX_WAIT_MS = 200;
+/** What could not be taken just now is not asked for again at once. */
+const LEFT_MS = 50;
 const PARTITION_BYTES = 1_048_576;
 const RESPONSE_BYTES = 8 * PARTITION_BYTES;
 
@@ -122,7 +126,7 @@ export class PartitionFetcher {
         });
         failures = 0;
         this.#hooks.recovered();
-        await this.#take(response, metadata);
+        if (!(await this.#take(response, topics, metadata))) await clock.sleep(LEFT_MS, ending);
       } catch (error) {
         if (hasApiError(error, "OFFSET_OUT_OF_RANGE")) await this.#reset();
         await this.#pause(error, ++failures);
@@ -148,19 +152,30 @@ export class PartitionFetcher {
     return [...topics.values()];
   }
 
-  async #take(response: KafkaFetchResponse, metadata: KafkaMetadata): Promise<void> {
+  async #take(
+    response: KafkaFetchResponse,
+    request: KafkaFetchOptions["topics"],
+    metadata: KafkaMetadata,
+  ): Promise<boolean> {
     const { partitions: mine, ending } = this.#generation;
+    const asked = new Map(
+      request.flatMap(({ topicId, partitions }) =>
+        partitions.map(({ partition, fetchOffset }) => [`${topicId}:${partition}`, fetchOffset]),
+      ),
+    );
     const names = new Map([...metadata.topics].map(([name, { id }]) => [id, name]));
     for (const { topicId, partitions } of response.responses) {
       const topic = names.get(topicId) ?? topicId;
       for (const fetched of partitions) {
         const progress = mine.get(`${topic}:${fetched.partitionIndex}`);
         if (progress === undefined || ending.aborted) continue;
-        const { records, next } = committedRecords(topic, fetched, progress.next);
-        if (!(await this.#hooks.take(records, progress, this.#generation))) return;
-        if (next > progress.next) progress.next = next;
+        // It is read from elsewhere by now, or was not asked for: what came would leave a gap.
+        if (progress.next !== asked.get(`${topicId}:${fetched.partitionIndex}`)) continue;
+        const committed = committedRecords(topic, fetched, progress.next);
+        if (!(await this.#hooks.take(committed, progress, this.#generation))) return false;
       }
     }
+    return true;
   }
 
   /** A position is gone: expired, or the log was cut. Nothing may be skipped, so it is read from its beginning. */

@@ -1,0 +1,270 @@
+import { describeError, TxboxError } from "../../core/errors.ts";
+import type { Message } from "../../core/message.ts";
+import { rejectUnknownOptions, requireInteger, requireName } from "../../core/options.ts";
+import type { EnvelopeFormat } from "../shared/envelope.ts";
+import {
+  SUBSCRIBER_OPTIONS,
+  subscriberSettings,
+  type SubscriberOptions,
+  type SubscriberSettings,
+} from "../shared/subscriber-options.ts";
+import type { CommittedRecords } from "./committed-records.ts";
+import { deadRecord } from "./dead-letters.ts";
+import type { Generation } from "./generation.ts";
+import { GroupReader } from "./group-reader.ts";
+import {
+  requireConsumer,
+  requireTransactional,
+  type KafkaConsumer,
+  type KafkaRecordToSend,
+  type KafkaTransactionalProducer,
+} from "./kafka-client.ts";
+import { sealMessage, type KafkaRecord } from "./kafka-record.ts";
+import { checkDeclare, declareTopics, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
+import { partitionOf } from "./partition.ts";
+import type { PipelineHandler } from "./partition-worker.ts";
+import { PipelinePartition } from "./pipeline-partition.ts";
+import type { PartitionProgress } from "./partition-progress.ts";
+
+export interface KafkaPipelineOptions extends Omit<SubscriberOptions, "concurrency"> {
+  /** A consumer of its own: `new Consumer({ clientId, groupId, bootstrapBrokers, retries: false })`. */
+  consumer: KafkaConsumer;
+  /** Called once for each partition: `(transactionalId) => new Producer({ clientId, bootstrapBrokers, idempotent: true, transactionalId, retries: 5, retryDelay: 20 })`. */
+  producer: (transactionalId: string) => KafkaTransactionalProducer;
+  /** Names the transactions, with topic and partition; the same in every process of the group. Default: the group's id. */
+  transactionalId?: string;
+  topics: readonly string[];
+  handle: PipelineHandler;
+  /** Messages of one partition in one transaction. Default 100. */
+  maxBatch?: number;
+  envelope?: EnvelopeFormat;
+  source?: string;
+  deadLetter?: string | ((topic: string) => string);
+  declare?: DeclareTopics;
+  from?: "earliest" | "latest";
+  sessionTimeoutMs?: number;
+  drainMs?: number;
+}
+
+/** Reads, processes and writes within Kafka. */
+export interface KafkaPipeline extends AsyncDisposable {
+  start(): Promise<void>;
+  /** Ends the transactions in hand and leaves the group. */
+  stop(): Promise<void>;
+}
+
+/**
+ * What a handler sends, and that its input is done, become visible in one Kafka transaction or not at all. It covers
+ * Kafka and nothing else: a handler that also writes to a database needs the outbox and the inbox.
+ */
+export function createKafkaPipeline(options: KafkaPipelineOptions): KafkaPipeline {
+  const settings = checkOptions(options);
+  let running: Pipeline | undefined;
+  const pipeline: KafkaPipeline = {
+    async start() {
+      if (running !== undefined) throw new TxboxError("invalid_option", "This pipeline is running already");
+      running = new Pipeline(options, settings);
+      try {
+        await running.start();
+      } catch (error) {
+        running = undefined;
+        throw error;
+      }
+    },
+    async stop() {
+      const ending = running;
+      await ending?.stop();
+      if (running === ending) running = undefined;
+    },
+    [Symbol.asyncDispose]: () => pipeline.stop(),
+  };
+  return pipeline;
+}
+
+class Pipeline {
+  readonly #options: KafkaPipelineOptions;
+  readonly #settings: SubscriberSettings;
+  readonly #reader: GroupReader;
+  #partitions = new Map<string, PipelinePartition>();
+  #stopping = false;
+  #queued = 0;
+  #roomier = Promise.withResolvers<void>();
+  #spread = 0;
+
+  constructor(options: KafkaPipelineOptions, settings: SubscriberSettings) {
+    const { consumer, topics, from = "earliest", sessionTimeoutMs = SESSION_MS } = options;
+    const { drainMs = Math.floor(sessionTimeoutMs / 2) } = options;
+    this.#options = options;
+    this.#settings = settings;
+    this.#reader = new GroupReader(
+      { consumer, topics, from, sessionTimeoutMs, drainMs, clock: settings.clock },
+      {
+        begin: (generation) => this.#begin(generation),
+        take: (fetched, progress, generation) => this.#take(fetched, progress, generation),
+        drain: () => this.#drain(),
+        commit: () => Promise.resolve(),
+        outage: (error, attempt, delayMs) =>
+          settings.emit({ type: "outage", consumer: consumer.groupId, error: describeError(error), attempt, delayMs }),
+        recovered: () => settings.emit({ type: "recovered", consumer: consumer.groupId }),
+      },
+    );
+  }
+
+  async start(): Promise<void> {
+    const { consumer, topics, declare } = this.#options;
+    const all = new Set([...topics, ...topics.map((topic) => this.#deadTopicOf(topic))]);
+    if (declare !== undefined) await declareTopics([...all], declare);
+    for (const topic of all) await partitionsOf(topic, consumer);
+    await this.#reader.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    this.#roomier.resolve();
+    await this.#reader.stop();
+    await this.#close(this.#partitions);
+  }
+
+  /** Takes each partition over: after this nobody else can commit anything for it. */
+  async #begin(generation: Generation): Promise<void> {
+    const before = this.#partitions;
+    this.#partitions = new Map();
+    await this.#close(before);
+    const { consumer, producer, transactionalId = consumer.groupId, handle, maxBatch = 100 } = this.#options;
+    const worker = {
+      group: consumer.groupId,
+      handle,
+      settings: this.#settings,
+      maxBatch,
+      place: (outputs: readonly Message[]) => this.#place(outputs),
+      bury: (record: KafkaRecord, error: unknown, attempts: number) => this.#bury(record, error, attempts),
+      taken: (count: number) => this.#taken(count),
+    };
+    for (const { topic, partitions } of generation.assigned) {
+      for (const partition of partitions) {
+        const name = `${topic}:${partition}`;
+        const mine = new PipelinePartition(name, {
+          consumer,
+          generation,
+          producer: () => openProducer(producer, `${transactionalId}.${topic}.${partition}`),
+          worker,
+          confirmed: (signal) => this.#reader.confirmed(signal),
+        });
+        this.#partitions.set(name, mine);
+      }
+    }
+    const opened = await Promise.allSettled([...this.#partitions.values()].map((partition) => partition.open()));
+    for (const one of opened) if (one.status === "rejected") throw one.reason;
+  }
+
+  async #close(partitions: ReadonlyMap<string, PipelinePartition>): Promise<void> {
+    await Promise.all([...partitions.values()].map((partition) => partition.close()));
+  }
+
+  async #take(fetched: CommittedRecords, progress: PartitionProgress, { ending }: Generation): Promise<boolean> {
+    const from = progress.next;
+    while (this.#queued >= this.#settings.prefetch && !ending.aborted && !this.#stopping) {
+      await Promise.race([this.#roomier.promise, this.#settings.clock.sleep(1000, ending)]);
+    }
+    const mine = this.#partitions.get(`${progress.topic}:${progress.partition}`);
+    if (mine === undefined || ending.aborted || this.#stopping) return false;
+    if (!mine.push(fetched, from, progress)) return false;
+    this.#taken(fetched.records.length);
+    return true;
+  }
+
+  #taken(count: number): void {
+    this.#queued += count;
+    if (this.#queued >= this.#settings.prefetch) return;
+    this.#roomier.resolve();
+    this.#roomier = Promise.withResolvers();
+  }
+
+  async #drain(): Promise<void> {
+    await Promise.all([...this.#partitions.values()].map(({ idle }) => idle));
+  }
+
+  /** Outputs with their partitions. */
+  async #place(messages: readonly Message[]): Promise<KafkaRecordToSend[]> {
+    const { consumer, envelope = "native", source } = this.#options;
+    const counts = new Map<string, number>();
+    for (const { stream } of messages) {
+      if (!counts.has(stream)) counts.set(stream, await partitionsOf(stream, consumer, this.#options.declare));
+    }
+    const spread = this.#spread++;
+    return messages.map((message) => {
+      const { key, value, headers } = sealMessage(message, envelope, source);
+      const count = counts.get(message.stream)!;
+      const partition = key === undefined ? spread % count : partitionOf(key, count);
+      return { topic: message.stream, partition, value, headers, ...(key === undefined ? {} : { key }) };
+    });
+  }
+
+  async #bury(record: KafkaRecord, error: unknown, attempts: number): Promise<KafkaRecordToSend> {
+    const { consumer } = this.#options;
+    const topic = this.#deadTopicOf(record.topic);
+    const count = await partitionsOf(topic, consumer);
+    return deadRecord(record, topic, count, this.#spread++, { by: consumer.groupId, error, attempts });
+  }
+
+  #deadTopicOf(topic: string): string {
+    const { deadLetter } = this.#options;
+    if (typeof deadLetter === "function") return deadLetter(topic);
+    return deadLetter ?? `${topic}.dead`;
+  }
+}
+
+const OF = "createKafkaPipeline";
+const SESSION_MS = 20_000;
+
+function openProducer(create: KafkaPipelineOptions["producer"], transactionalId: string): KafkaTransactionalProducer {
+  const producer = create(transactionalId);
+  requireTransactional(OF, producer, transactionalId);
+  return producer;
+}
+
+const OPTIONS: readonly (keyof KafkaPipelineOptions)[] = [
+  ...SUBSCRIBER_OPTIONS.filter((name) => name !== "concurrency"),
+  "consumer",
+  "producer",
+  "transactionalId",
+  "topics",
+  "handle",
+  "maxBatch",
+  "envelope",
+  "source",
+  "deadLetter",
+  "declare",
+  "from",
+  "sessionTimeoutMs",
+  "drainMs",
+];
+
+function checkOptions(options: KafkaPipelineOptions): SubscriberSettings {
+  requireConsumer(OF, options?.consumer);
+  rejectUnknownOptions(OF, options, OPTIONS);
+  const { topics, producer, handle, declare, maxBatch = 1, sessionTimeoutMs = SESSION_MS } = options;
+  if (typeof producer !== "function") {
+    throw invalid(
+      "producer",
+      "must be a function",
+      "Pass producer: (transactionalId) => new Producer({ …, transactionalId })",
+    );
+  }
+  if (typeof handle !== "function") {
+    throw invalid("handle", "must be a function", "Pass handle: async (message, send) => { … }");
+  }
+  if (!Array.isArray(topics) || topics.length === 0 || topics.some((topic) => typeof topic !== "string")) {
+    throw invalid("topics", "must be a list of names", 'Pass topics: ["orders"]');
+  }
+  requireName(OF, "transactionalId", options.transactionalId ?? "group");
+  checkDeclare(OF, declare);
+  requireInteger(OF, "maxBatch", maxBatch, 1, 100_000);
+  requireInteger(OF, "sessionTimeoutMs", sessionTimeoutMs, 100, 1_800_000);
+  requireInteger(OF, "drainMs", options.drainMs ?? 1, 1, sessionTimeoutMs - 1);
+  return subscriberSettings(OF, options);
+}
+
+function invalid(field: string, what: string, fix: string): TxboxError {
+  return new TxboxError("invalid_option", `${OF}: ${field} ${what}`, { field, fix });
+}

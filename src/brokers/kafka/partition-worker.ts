@@ -1,0 +1,164 @@
+import { backoffMs } from "../../core/backoff.ts";
+import { runHandling } from "../../core/causation.ts";
+import { decodePayload } from "../../core/codec.ts";
+import { describeError, errorCode, PermanentError } from "../../core/errors.ts";
+import type { HandledMessage, Message } from "../../core/message.ts";
+import { failureOf } from "../../core/publish-each.ts";
+import type { SubscriberSettings } from "../shared/subscriber-options.ts";
+import type { KafkaRecordToSend } from "./kafka-client.ts";
+import { failureOfCode, partitionAnswers, type Failure } from "./kafka-errors.ts";
+import { openRecord, type KafkaRecord } from "./kafka-record.ts";
+import { outputMessage, type PipelineOutput } from "./pipeline-output.ts";
+
+export type PipelineHandler = (
+  message: HandledMessage,
+  send: (output: PipelineOutput) => void,
+  signal: AbortSignal,
+) => Promise<void> | void;
+
+export interface WorkerHooks {
+  readonly group: string;
+  readonly handle: PipelineHandler;
+  readonly settings: SubscriberSettings;
+  readonly maxBatch: number;
+  /** Where outputs go. Throws a PermanentError when there is no such topic. */
+  place(outputs: readonly Message[]): Promise<KafkaRecordToSend[]>;
+  /** Outputs and the offset of the last input, in one transaction. */
+  write(outputs: KafkaRecordToSend[], last: KafkaRecord): Promise<void>;
+  /** The transaction may or may not be committed: begins afresh where the group says. */
+  reset(error: unknown): Promise<void>;
+  /** A record that is given up, as a dead letter. */
+  bury(record: KafkaRecord, error: unknown, attempts: number): Promise<KafkaRecordToSend>;
+  taken(count: number): void;
+}
+
+/** Processes one partition, in order: handlers first, then all they sent and their offset in one transaction. */
+export class PartitionWorker {
+  readonly #hooks: WorkerHooks;
+  readonly #ending: AbortSignal;
+  readonly #lost: AbortSignal;
+  #queue: KafkaRecord[] = [];
+  /** Of the first in the queue. */
+  #attempts = 0;
+  #outages = 0;
+  /** How many are still to be tried one by one, because Kafka refused what some of them sent. */
+  #careful = 0;
+  #refused: { readonly offset: bigint; readonly error: unknown } | undefined;
+  #working: Promise<void> | undefined;
+
+  constructor(hooks: WorkerHooks, ending: AbortSignal, lost: AbortSignal) {
+    this.#hooks = hooks;
+    this.#ending = ending;
+    this.#lost = lost;
+  }
+
+  /** Settles when nothing is being processed. */
+  get idle(): Promise<void> {
+    return this.#working ?? Promise.resolve();
+  }
+
+  push(records: readonly KafkaRecord[]): void {
+    for (const record of records) this.#queue.push(record);
+    if (this.#queue.length > 0) this.#working ??= this.#work().finally(() => (this.#working = undefined));
+  }
+
+  /** Forgets what is queued. */
+  clear(): void {
+    this.#hooks.taken(-this.#queue.length);
+    this.#queue = [];
+    this.#attempts = 0;
+  }
+
+  async #work(): Promise<void> {
+    while (this.#queue.length > 0 && !this.#ending.aborted) {
+      const { outputs, done, failure } = await this.#handleSome();
+      if (this.#lost.aborted) return;
+      if (done > 0 && !(await this.#write(outputs, done))) continue;
+      if (failure !== undefined && !this.#ending.aborted) await this.#failed(failure);
+    }
+  }
+
+  /** As many as go into one transaction, up to the first that fails: what that one sent is dropped. */
+  async #handleSome(): Promise<{ outputs: KafkaRecordToSend[]; done: number; failure: Failure | undefined }> {
+    const outputs: KafkaRecordToSend[] = [];
+    const batch = this.#queue.slice(0, this.#careful > 0 ? 1 : this.#hooks.maxBatch);
+    for (let done = 0; done < batch.length; done++) {
+      if (this.#ending.aborted && done > 0) return { outputs, done, failure: undefined };
+      try {
+        outputs.push(...(await this.#handle(batch[done]!)));
+      } catch (error) {
+        const status = errorCode(error) === "invalid_message" ? "rejected" : failureOf(error).status;
+        return { outputs, done, failure: { status, error } };
+      }
+    }
+    return { outputs, done: batch.length, failure: undefined };
+  }
+
+  async #handle(record: KafkaRecord): Promise<KafkaRecordToSend[]> {
+    if (this.#refused?.offset === record.offset) {
+      throw new PermanentError("Kafka refused what the handler sent", { cause: this.#refused.error });
+    }
+    const opened = openRecord(record);
+    const id = opened.id ?? `${record.topic}/${record.partition}/${record.offset}`;
+    const type = opened.type ?? record.topic;
+    const message = { ...opened, id, type, payload: decodePayload(opened.body, opened.headers.contentType) };
+    const outputs: Message[] = [];
+    const send = (output: PipelineOutput): void => {
+      outputs.push(outputMessage(output, record, outputs.length));
+    };
+    const context = { module: this.#hooks.group, id, type, headers: opened.headers };
+    await runHandling(context, async () => this.#hooks.handle(message, send, this.#lost));
+    return this.#hooks.place(outputs);
+  }
+
+  /** False when the transaction is not known to be committed. */
+  async #write(outputs: KafkaRecordToSend[], done: number): Promise<boolean> {
+    const last = this.#queue[done - 1]!;
+    try {
+      await this.#hooks.write(outputs, last);
+    } catch (error) {
+      if (isRefusal(error)) {
+        if (done === 1) this.#refused = { offset: last.offset, error };
+        this.#careful = this.#hooks.maxBatch;
+      }
+      this.clear();
+      await this.#hooks.reset(error);
+      return false;
+    }
+    this.#queue.splice(0, done);
+    this.#hooks.taken(-done);
+    this.#attempts = 0;
+    this.#careful = Math.max(0, this.#careful - done);
+    return true;
+  }
+
+  async #failed({ status, error }: Failure): Promise<void> {
+    const { group: consumer, settings } = this.#hooks;
+    const record = this.#queue[0]!;
+    if (status === "unavailable") {
+      const delayMs = Math.max(10, backoffMs(++this.#outages, settings.outageBackoff));
+      settings.emit({ type: "outage", consumer, error: describeError(error), attempt: this.#outages, delayMs });
+      await settings.clock.sleep(delayMs, this.#ending);
+      return;
+    }
+    if (this.#outages > 0) settings.emit({ type: "recovered", consumer });
+    this.#outages = 0;
+    const attempts = ++this.#attempts;
+    const about = { consumer, id: `${record.topic}/${record.partition}/${record.offset}`, attempts };
+    if (status === "rejected" || attempts >= settings.maxAttempts) {
+      const letter = await this.#hooks.bury(record, error, attempts).catch((reason: unknown) => ({ reason }));
+      if ("reason" in letter) return this.#failed({ status: "unavailable", error: letter.reason });
+      if (await this.#write([letter], 1)) settings.emit({ type: "dead", ...about, error: describeError(error) });
+      return;
+    }
+    const delayMs = backoffMs(attempts, settings.backoff);
+    settings.emit({ type: "retry", ...about, delayMs, error: describeError(error) });
+    await settings.clock.sleep(delayMs, this.#ending);
+  }
+}
+
+/** The broker looked at the records and would not have them; anything else is no judgement of these. */
+function isRefusal(error: unknown): boolean {
+  const answers = partitionAnswers(error).filter(({ code }) => code !== 0);
+  return answers.some(({ code }) => failureOfCode(code, error).status === "rejected");
+}
