@@ -95,16 +95,16 @@ export class PageReader {
 
   /** As many as fit into the limit, but at least one, with their large bodies. */
   async #fit(read: LogMessage[]): Promise<{ messages: LogMessage[]; cut: boolean }> {
+    const large: LogMessage[] = [];
     let count = 0;
-    let large = false;
     for (let bytes = 0; count < read.length && bytes < this.#limit.bytes; count++) {
       const message = read[count]!;
-      const { size } = message;
-      bytes += size;
-      large ||= size > this.#inline;
+      const { sizeOfLarge } = message;
+      bytes += sizeOfLarge ?? message.length;
+      if (sizeOfLarge !== undefined) large.push(message);
     }
     const messages = count === read.length ? read : read.slice(0, count);
-    if (large) await this.#fill(messages.filter((message) => message.size > this.#inline));
+    if (large.length > 0) await this.#fill(large);
     return { messages, cut: count < read.length };
   }
 

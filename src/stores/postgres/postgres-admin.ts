@@ -60,9 +60,8 @@ async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<
     // A message without a correlation of its own is the first of its chain.
     .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);
-  const columns = messageColumns().replace(" lane,", " 0,");
   const rows = await sql.query(
-    `select ${columns}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
+    `select ${messageColumns()}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
      from ${names.message_status} ${c.where} order by position nulls last, relay limit ${limitOf(query.limit)}`,
     c.params,
   );
