@@ -1,5 +1,13 @@
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
 export { createRelay, type DrainOptions, type DrainResult, type Relay, type RelayState } from "./relay/relay.ts";
+export {
+  createReconciler,
+  type Found,
+  type Reconciled,
+  type Reconciler,
+  type ReconcilerEvent,
+  type ReconcilerOptions,
+} from "./outbox/reconciler.ts";
 export type { RelayEvent } from "./relay/relay-events.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
@@ -23,4 +31,10 @@ export type {
 export type { SqlTransaction } from "./core/sql-transaction.ts";
 export type * from "./core/contracts.ts";
 export { PermanentError, TxboxError, UnavailableError, type ErrorCode, type ErrorDetails } from "./core/errors.ts";
-export { defineConfig, type DatabaseConfig, type RelayConfig, type TxboxConfig } from "./cli/define-config.ts";
+export {
+  defineConfig,
+  type DatabaseConfig,
+  type ReconcilerConfig,
+  type RelayConfig,
+  type TxboxConfig,
+} from "./cli/define-config.ts";

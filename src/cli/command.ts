@@ -13,7 +13,7 @@ export const GLOBAL_FLAGS: GlobalFlags = {
     value: "FILE",
     help: "configuration file (default: txbox.config.ts, .mts, .js or .mjs here)",
   },
-  "database-url": { kind: "text", value: "URL", help: "postgres://… or pglite:FOLDER" },
+  "database-url": { kind: "text", value: "URL", help: "postgres://…, mongodb://… or pglite:FOLDER" },
   schema: { kind: "text", value: "NAME", help: 'schema of the txbox tables (default "txbox")' },
   "table-prefix": { kind: "text", value: "TEXT", help: "put before every table name" },
   json: { kind: "switch", help: "JSON on stdout" },

@@ -66,6 +66,9 @@ function connectionTrouble(code: string | undefined, text: string, where: string
   if (/timeout expired|timeout exceeded when trying to connect|Connection terminated/i.test(text)) {
     return `Cannot reach ${where}: ${text}. ${CHECK_URL}`;
   }
+  // Said by the MongoDB driver.
+  if (/Server selection timed out|connect ECONNREFUSED|getaddrinfo/i.test(text))
+    return `Cannot reach ${where}: ${text}. ${CHECK_URL}`;
   // Said by node-postgres when the URL has no password and the server wants one.
   if (/client password must be a string/i.test(text))
     return `${where} wants a password. Put it into the URL, or set PGPASSWORD`;

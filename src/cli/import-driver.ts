@@ -2,6 +2,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import type * as Pglite from "@electric-sql/pglite";
+import type * as Mongo from "mongodb";
 import type * as Pg from "pg";
 import { errorCode } from "../core/errors.ts";
 import { UsageError } from "./usage-error.ts";
@@ -12,6 +13,10 @@ export function importPg(cwd: string): Promise<typeof Pg> {
 
 export function importPglite(cwd: string): Promise<typeof Pglite> {
   return importDriver(() => import("@electric-sql/pglite"), "@electric-sql/pglite", cwd);
+}
+
+export function importMongo(cwd: string): Promise<typeof Mongo> {
+  return importDriver(() => import("mongodb"), "mongodb", cwd);
 }
 
 /** The driver beside txbox, else the one of the project in the current folder: `npx` may keep txbox elsewhere. */

@@ -3,13 +3,13 @@ import { basename, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions } from "../core/options.ts";
-import type { DatabaseConfig, RelayConfig, TxboxConfig } from "./define-config.ts";
+import type { DatabaseConfig, ReconcilerConfig, RelayConfig, TxboxConfig } from "./define-config.ts";
 import { UsageError } from "./usage-error.ts";
 
 const FILES = ["txbox.config.ts", "txbox.config.mts", "txbox.config.js", "txbox.config.mjs"];
 
 /** Complete by construction: a new option that is missing here does not compile. */
-const CONFIG_KEYS = keysOf<TxboxConfig>({ database: true, store: true, relays: true, close: true });
+const CONFIG_KEYS = keysOf<TxboxConfig>({ database: true, store: true, relays: true, reconcilers: true, close: true });
 const DATABASE_KEYS = keysOf<DatabaseConfig>({
   url: true,
   schema: true,
@@ -18,6 +18,9 @@ const DATABASE_KEYS = keysOf<DatabaseConfig>({
   retentionMs: true,
   abandonAfterMs: true,
   receiptRetentionMs: true,
+  collection: true,
+  inboxCollection: true,
+  transactions: true,
 });
 const RELAY_KEYS = keysOf<RelayConfig>({
   publisher: true,
@@ -36,6 +39,8 @@ const RELAY_KEYS = keysOf<RelayConfig>({
   maintenance: true,
   onEvent: true,
 });
+
+const RECONCILER_KEYS = keysOf<ReconcilerConfig>({ find: true, toMessage: true, batchSize: true });
 
 export interface LoadedConfig {
   readonly config: TxboxConfig;
@@ -79,6 +84,13 @@ function check(name: string, config: Record<string, unknown>): asserts config is
       rejectUnknownOptions(`${name}: ${at}`, options as object, RELAY_KEYS);
       if (!isObject(publisher) && typeof publisher !== "function")
         fail(`${name}: ${at}.publisher must be a publisher or a function that makes one`);
+    }
+    for (const [reconciler, options] of Object.entries(objectAt(name, "reconcilers", config["reconcilers"] ?? {}))) {
+      const at = `reconcilers.${reconciler}`;
+      const { find, toMessage } = objectAt(name, at, options);
+      rejectUnknownOptions(`${name}: ${at}`, options as object, RECONCILER_KEYS);
+      if (typeof find !== "function" || typeof toMessage !== "function")
+        fail(`${name}: ${at} needs the functions find and toMessage`);
     }
   } catch (error) {
     if (error instanceof TxboxError) throw new UsageError(error.message, { cause: error });

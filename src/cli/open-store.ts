@@ -1,8 +1,9 @@
 import type { Store } from "../core/contracts.ts";
 import type { PostgresClient } from "../stores/postgres/postgres-client.ts";
+import { createMongoStore } from "../stores/mongodb/mongodb-store.ts";
 import { createPostgresStore, type PostgresStore } from "../stores/postgres/postgres-store.ts";
 import type { TxboxConfig } from "./define-config.ts";
-import { importPg, importPglite } from "./import-driver.ts";
+import { importMongo, importPg, importPglite } from "./import-driver.ts";
 import { UsageError } from "./usage-error.ts";
 
 export interface OpenStore {
@@ -37,9 +38,10 @@ export async function openStore(settings: StoreSettings): Promise<OpenStore> {
       "Which database? Give --database-url, set TXBOX_DATABASE_URL or DATABASE_URL, or write txbox.config.ts",
     );
   }
+  if (from !== undefined && isMongoUrl(from)) return openMongo(from, settings);
   const { client, where, close } =
     from?.startsWith("pglite:") === true ? await openPglite(from, cwd) : await openPg(from, cwd);
-  const { url: _, ...options } = config.database ?? {};
+  const { url: _, collection: __, inboxCollection: ___, transactions: ____, ...options } = config.database ?? {};
   const { schema = options.schema, tablePrefix = options.tablePrefix } = settings;
   const names = { ...(schema === undefined ? {} : { schema }), ...(tablePrefix === undefined ? {} : { tablePrefix }) };
   return { store: createPostgresStore({ ...options, ...names, client }), where, close };
@@ -58,6 +60,20 @@ interface OpenClient {
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
+
+function isMongoUrl(url: string): boolean {
+  return url.startsWith("mongodb://") || url.startsWith("mongodb+srv://");
+}
+
+async function openMongo(url: string, { config, cwd }: StoreSettings): Promise<OpenStore> {
+  const { MongoClient } = await importMongo(cwd);
+  const client = new MongoClient(url, { appName: "txbox", serverSelectionTimeoutMS: CONNECT_TIMEOUT_MS });
+  const { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs } = config.database ?? {};
+  const given = { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs };
+  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  const where = url.replace(/^[^@]*@|^mongodb(?:\+srv)?:\/\//, "").replace(/\?.*$/, "");
+  return { store: createMongoStore({ client, ...options }), where, close: () => client.close() };
+}
 
 async function openPg(url: string | undefined, cwd: string): Promise<OpenClient> {
   const where = url === undefined ? "the server of PGHOST and PGDATABASE" : describeUrl(url);
@@ -85,7 +101,7 @@ function describeUrl(text: string): string {
   if (url === undefined || (url.protocol !== "postgres:" && url.protocol !== "postgresql:")) {
     const shown = text.replace(/:\/\/[^@/]*@/, "://…@");
     throw new UsageError(
-      `"${shown}" is no database URL. Use postgres://user:password@host:5432/database or pglite:FOLDER`,
+      `"${shown}" is no database URL. Use postgres://user:password@host:5432/database, mongodb://host:27017/database or pglite:FOLDER`,
     );
   }
   return `${url.hostname || "localhost"}:${url.port || "5432"}${url.pathname}`;

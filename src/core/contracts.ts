@@ -331,6 +331,8 @@ export interface Store<Tx = unknown> {
   readonly migrator: Migrator;
   readonly maintenance: Maintenance;
   readonly admin: Admin;
+  /** What stands for the transaction where there are none: `capabilities.transactions` is false. */
+  readonly withoutTransaction?: Tx;
 }
 
 // ── Time ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -39,6 +39,8 @@ describe("reference", () => {
     ["src/core/publish-each.ts", "PublishEachOptions", "docs/relay.md"],
     ["src/stores/postgres/postgres-store.ts", "PostgresStoreOptions", "docs/stores/postgres.md"],
     ["src/outbox/outbox.ts", "OutboxOptions", "docs/stores/postgres.md"],
+    ["src/stores/mongodb/mongodb-store.ts", "MongoStoreOptions", "docs/stores/mongodb.md"],
+    ["src/outbox/reconciler.ts", "ReconcilerOptions", "docs/reconciler.md"],
     ["src/inbox/inbox.ts", "InboxOptions", "docs/inbox.md"],
     ["src/brokers/in-process/in-process-bus.ts", "InProcessBusOptions", "docs/in-process.md"],
     ["src/brokers/rabbitmq/rabbitmq-publisher.ts", "RabbitmqPublisherOptions", "docs/brokers/rabbitmq.md"],
@@ -103,7 +105,7 @@ describe("snippets", () => {
       ({ path }) => (path === "README.md" || path.startsWith("docs/")) && !UNMARKED.has(path),
     );
     expect(await compile(documented.flatMap(programs))).toBe("");
-  });
+  }, 60_000);
 
   test("the example of the README is first, complete and at most 20 lines long", () => {
     const [first] = blocks(page("README.md"));

@@ -5,6 +5,7 @@ import { grantsCommand } from "./grants.ts";
 import { maintainCommand } from "./maintain.ts";
 import { migrateCommand } from "./migrate.ts";
 import { rebaseCommand } from "./rebase.ts";
+import { reconcileCommand } from "./reconcile.ts";
 import { relayCommand } from "./relay.ts";
 import { relaysCommand } from "./relays.ts";
 import { statusCommand } from "./status.ts";
@@ -18,6 +19,7 @@ export const COMMANDS: readonly Command[] = [
   deadCommand,
   relaysCommand,
   maintainCommand,
+  reconcileCommand,
   rebaseCommand,
   grantsCommand,
 ];

@@ -8,7 +8,7 @@ export const migrateCommand: Command = defineCommand({
   usage: ["migrate [--dry-run]"],
   about: "Applies what is pending in one transaction under a lock, so any number of processes may run it at once.",
   flags: {
-    "dry-run": { kind: "switch", help: "print the pending SQL, for psql or a migration tool, and change nothing" },
+    "dry-run": { kind: "switch", help: "print the pending SQL for psql (or commands for mongosh), and change nothing" },
   },
   examples: [
     ["migrate", "bring the schema up to date"],
@@ -19,7 +19,7 @@ export const migrateCommand: Command = defineCommand({
     const { store, where } = await context.openUnchecked();
     if (flags["dry-run"] === true) {
       const pending = await store.migrator.pending();
-      output.result({ pending }, () => script(pending));
+      output.result({ pending }, () => script(pending, store.name === "mongodb"));
       return;
     }
     const pending = await store.migrator.pending();
@@ -34,10 +34,11 @@ export const migrateCommand: Command = defineCommand({
 });
 
 /** Each step records itself, so the script and `txbox migrate` may be mixed. */
-function script(pending: readonly MigrationStep[]): string {
-  if (pending.length === 0) return "-- The schema is up to date.\n";
+function script(pending: readonly MigrationStep[], mongosh: boolean): string {
+  const comment = mongosh ? "//" : "--";
+  if (pending.length === 0) return `${comment} The schema is up to date.\n`;
   const steps = pending.map(
-    ({ version, name, script }) => `-- ${String(version).padStart(4, "0")}_${name}\n${script.trim()}\n`,
+    ({ version, name, script }) => `${comment} ${String(version).padStart(4, "0")}_${name}\n${script.trim()}\n`,
   );
-  return `begin;\n\n${steps.join("\n")}\ncommit;\n`;
+  return mongosh ? steps.join("\n") : `begin;\n\n${steps.join("\n")}\ncommit;\n`;
 }

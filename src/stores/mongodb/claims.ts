@@ -47,7 +47,7 @@ export async function readReady(
     const seen = new Set(documents.map(({ _id }) => String(_id)));
     const there = await outbox.find(
       { ...filter, position: { $lte: last["position"] } },
-      { projection: { _id: 1, position: 1 }, hint: "txbox_ready" },
+      { projection: { _id: 1, position: 1 }, hint: "txbox_ready", batchSize: documents.length + 1000 },
     );
     const missed = there.filter(({ _id }) => !seen.has(String(_id))).map(({ position }) => Number(position));
     if (missed.length === 0) return documents;

@@ -3,7 +3,7 @@ import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
-import { databaseOf } from "./mongodb-client.ts";
+import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
 import { schemaMissing } from "./mongodb-errors.ts";
 import { createLedger } from "./mongodb-ledger.ts";
 import { createMaintenance } from "./mongodb-maintenance.ts";
@@ -94,5 +94,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     migrator: createMigrator({ database, names, retentionMs }),
     maintenance: createMaintenance({ tables }),
     admin: createAdmin({ tables }),
+    // Only the writer ever sees it.
+    ...(transactions ? {} : { withoutTransaction: WITHOUT_TRANSACTION as never }),
   };
 }
