@@ -1,5 +1,10 @@
 import { afterAll, describe, expect, it } from "vitest";
-import { createKafkaPipeline, type KafkaPipeline, type PipelineHandler } from "../../src/brokers/kafka/index.ts";
+import {
+  createKafkaPipeline,
+  createKafkaSubscriber,
+  type KafkaPipeline,
+  type PipelineHandler,
+} from "../../src/brokers/kafka/index.ts";
 import { PermanentError } from "../../src/core/errors.ts";
 import type { HandledMessage } from "../../src/core/message.ts";
 import { uuidv7 } from "../../src/core/uuid.ts";
@@ -83,6 +88,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     await pipeline.start();
     await until(() => seen.includes("end"), { what: "the last record", timeoutMs: 20_000 });
     expect(seen).toEqual(["0", "2", "4", "6", "8", "end"]);
+    expect(await readBySubscriber(at.brokers, at.input)).toEqual(seen);
     expect(seen).toEqual(text(await kcatRead(at.brokers, at.input)).map((one) => JSON.parse(one) as string));
   });
 
@@ -181,6 +187,21 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     });
   });
 });
+
+/** What a plain subscriber hands to its handler, up to "end". */
+async function readBySubscriber(brokers: string[], topic: string): Promise<string[]> {
+  const [consumer, producer] = [openConsumer(brokers, `plain-${topic}`), openProducer(brokers)];
+  const subscriber = createKafkaSubscriber({ consumer, producer, topics: [topic] });
+  const seen: string[] = [];
+  await subscriber.start("plain", async ({ body }) => {
+    seen.push(JSON.parse(Buffer.from(body as Uint8Array).toString()) as string);
+    return { status: "done" };
+  });
+  await until(() => seen.includes("end"), { what: "the last record", timeoutMs: 20_000 });
+  await subscriber.stop();
+  await Promise.all([consumer.close(), producer.close()]);
+  return seen;
+}
 
 /** Numbers 0 to 9, each in a transaction of one producer, the odd ones aborted; then "end" without one. */
 async function tenTransactions(brokers: string[], topic: string): Promise<void> {

@@ -1,0 +1,129 @@
+import { describe, expect, test } from "vitest";
+import type { KafkaSendOptions } from "../../../../src/brokers/kafka/index.ts";
+import { ProduceBatch, type Entry } from "../../../../src/brokers/kafka/produce-batch.ts";
+
+interface Refusal {
+  readonly code: number;
+  readonly records?: readonly number[];
+}
+
+/** Answers for each partition of a request; what is accepted is in `log`, record batch by record batch. */
+function broker(answer: (values: readonly string[], partition: number) => Refusal | undefined | "silence") {
+  const log: string[] = [];
+  let requests = 0;
+  async function send({ messages }: KafkaSendOptions): Promise<unknown> {
+    requests++;
+    const byPartition = Map.groupBy(messages, ({ partition }) => partition ?? 0);
+    const responses: object[] = [];
+    let refused = false;
+    let silent = false;
+    for (const [partition, records] of byPartition) {
+      const values = records.map(({ value }) => String(value));
+      const refusal = answer(values, partition);
+      if (refusal === "silence") {
+        silent = true;
+        continue;
+      }
+      refused ||= refusal !== undefined;
+      if (refusal === undefined) log.push(`${partition}:${values.join("")}`);
+      const recordErrors = (refusal?.records ?? []).map((batchIndex) => ({ batchIndex }));
+      const one = { index: partition, errorCode: refusal?.code ?? 0, recordErrors };
+      responses.push({ name: "t", partitionResponses: [one] });
+    }
+    if (!refused && !silent) return undefined;
+    throw Object.assign(new Error("Producing messages failed."), {
+      errors: [Object.assign(new Error("response"), { response: { responses } })],
+    });
+  }
+  const producer = { send, metadata: () => Promise.reject(new Error("unused")), close: async () => undefined };
+  return { producer, log, requests: () => requests };
+}
+
+/** Messages as "<partition><key><n>". */
+async function produce(
+  { producer }: Pick<ReturnType<typeof broker>, "producer">,
+  names: readonly string[],
+  options: { maxBatchBytes?: number; timeoutMs?: number; signal?: AbortSignal; barriers?: readonly number[] } = {},
+) {
+  const { maxBatchBytes = 1000, timeoutMs = 1000, signal = new AbortController().signal, barriers = [] } = options;
+  const batch = new ProduceBatch(names.length, { producer, compression: undefined, maxBatchBytes, timeoutMs }, signal);
+  names.forEach((name, index) => {
+    if (barriers.includes(index)) batch.barrier();
+    const record = { topic: "t", partition: Number(name[0]), value: Buffer.from(`${name.slice(1)} `) };
+    const entry: Entry = { index, order: name[1] === "-" ? undefined : name[1], record, size: 10 };
+    batch.add(entry);
+  });
+  const results = await batch.run();
+  return { statuses: results.map(({ status }) => status).join(" "), results, batch };
+}
+
+const TOO_LARGE = { code: 10 };
+const NO_LEADER = { code: 5 };
+
+describe("a batch to Kafka", () => {
+  test("goes as one request, one record batch per partition", async () => {
+    const to = broker(() => undefined);
+    const { statuses } = await produce(to, ["0a1", "1b1", "0a2"]);
+    expect(statuses).toBe("published published published");
+    expect(to.log).toEqual(["0:a1 a2 ", "1:b1 "]);
+    expect(to.requests()).toBe(1);
+  });
+
+  test("is cut where a record batch is full, and the next part waits for the confirm of the first", async () => {
+    const to = broker(() => undefined);
+    await produce(to, ["0a1", "0a2", "0a3", "1b1"], { maxBatchBytes: 20 });
+    expect(to.log).toEqual(["0:a1 a2 ", "1:b1 ", "0:a3 "]);
+  });
+
+  test("a partition without a leader gets nothing more; others go on", async () => {
+    const to = broker((_, partition) => (partition === 0 ? NO_LEADER : undefined));
+    const { statuses } = await produce(to, ["0a1", "0a2", "1b1", "1b2"], { maxBatchBytes: 10 });
+    expect(statuses).toBe("unavailable unavailable published published");
+    expect(to.log).toEqual(["1:b1 ", "1:b2 "]);
+  });
+
+  test("what no answer came for is not known to be published", async () => {
+    const to = broker((_, partition) => (partition === 0 ? "silence" : undefined));
+    expect((await produce(to, ["0a1", "1b1"])).statuses).toBe("unavailable published");
+  });
+
+  test("a refused record batch is narrowed down to the one at fault; its key waits, its neighbours go", async () => {
+    const to = broker((values) => (values.includes("a2 ") ? TOO_LARGE : undefined));
+    const { statuses } = await produce(to, ["0a1", "0b1", "0a2", "0b2", "0a3", "0-1"]);
+    expect(statuses).toBe("published published rejected published unavailable published");
+    expect(to.log.join("")).not.toContain("a3");
+  });
+
+  test("records that the broker names need no narrowing, and earlier ones of their key go", async () => {
+    const to = broker((values) => (values.includes("a2 ") ? { code: 87, records: [1] } : undefined));
+    const { statuses } = await produce(to, ["0a1", "0a2", "0b1", "0a3"]);
+    expect(statuses).toBe("published rejected published unavailable");
+    expect(to.requests()).toBe(2);
+    expect(to.log).toEqual(["0:a1 b1 "]);
+  });
+
+  test("an error of no known kind counts as an attempt", async () => {
+    const to = broker(() => ({ code: -1 }));
+    expect((await produce(to, ["0a1"])).statuses).toBe("failed");
+  });
+
+  test("behind a barrier nothing of a key goes when an earlier message failed elsewhere", async () => {
+    const to = broker((_, partition) => (partition === 0 ? NO_LEADER : undefined));
+    const { statuses } = await produce(to, ["0a1", "1b1", "1a2", "1b2"], { barriers: [2] });
+    expect(statuses).toBe("unavailable published unavailable published");
+    expect(to.log).toEqual(["1:b1 ", "1:b2 "]);
+  });
+
+  test("without an answer in time all is unavailable, and the client is still busy with it", async () => {
+    const answered = Promise.withResolvers<undefined>();
+    const producer = { ...broker(() => undefined).producer, send: () => answered.promise };
+    const { statuses, batch } = await produce({ producer }, ["0a1", "0a2"], { timeoutMs: 20 });
+    expect(statuses).toBe("unavailable unavailable");
+    let idle = false;
+    void batch.idle.then(() => (idle = true));
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(idle).toBe(false);
+    answered.resolve(undefined);
+    await batch.idle;
+  });
+});
