@@ -28,7 +28,7 @@ export interface Link {
 }
 
 export function pages(): Page[] {
-  const paths = globSync(["*.md", "docs/**/*.md"], { cwd: root }).sort();
+  const paths = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root }).sort();
   return paths.map((path) => ({ path, text: readFileSync(join(root, path), "utf8") }));
 }
 

@@ -1,0 +1,49 @@
+import { startKafka, startNats, startRabbitmq, startRedis } from "../../../test/harness/index.ts";
+import type { BrokerName } from "../open-broker.ts";
+
+/** A private server that may be killed. */
+export interface BrokerServer {
+  readonly url: string;
+  /** SIGKILL. */
+  kill(): Promise<void>;
+  /** On the same port and data. */
+  restart(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export async function startBrokerServer(name: BrokerName): Promise<BrokerServer> {
+  const options = { owned: true };
+  switch (name) {
+    case "redis":
+      return startRedis(options);
+    case "nats":
+      return startNats(options);
+    case "kafka": {
+      const server = await startKafka(options);
+      return {
+        url: server.brokers.join(","),
+        kill: () => server.kill(),
+        restart: () => server.restart(),
+        stop: () => server.stop(),
+      };
+    }
+    case "rabbitmq":
+      return startKillableRabbitmq();
+  }
+}
+
+async function startKillableRabbitmq(): Promise<BrokerServer> {
+  const server = await startRabbitmq({ owned: true });
+  let saved = false;
+  return {
+    url: server.url,
+    async kill() {
+      // The queues are young, and a single node of RabbitMQ 3.10 forgets young quorum queues when it is killed.
+      if (!saved) await server.saveQueueNames();
+      saved = true;
+      await server.kill();
+    },
+    restart: () => server.restart(),
+    stop: () => server.stop(),
+  };
+}
