@@ -65,9 +65,9 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
 
   const consumerInfo = () => world.manager.consumers.info(world.stream, "c");
 
-  async function declareConsumer(ackWaitMs: number): Promise<void> {
+  async function declareConsumer(ackWaitMs: number, config: object = {}): Promise<void> {
     const ack_wait = ackWaitMs * 1e6;
-    await world.manager.consumers.add(world.stream, { durable_name: "c", ack_policy: "explicit", ack_wait });
+    await world.manager.consumers.add(world.stream, { durable_name: "c", ack_policy: "explicit", ack_wait, ...config });
   }
 
   /** Takes messages as a process does that dies with them in hand. */
@@ -85,7 +85,8 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
   }
 
   it("gets what a killed process had in hand first, at once and in order", async () => {
-    await declareConsumer(FOR_EVER_MS);
+    // As many as the consumer allows to be in hand at all.
+    await declareConsumer(FOR_EVER_MS, { max_ack_pending: 15 });
     const sent = samples(world.stream, ["a", "b"], 20);
     await send(sent);
     await takeAndDie(15);

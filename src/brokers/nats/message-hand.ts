@@ -73,11 +73,16 @@ export class MessageHand {
     return this.#lost.get(sequence) ?? 0;
   }
 
-  /** How many of the first `sequence` messages of the stream are accounted for. */
-  countUpTo(sequence: number): number {
+  /** How many messages of the stream are accounted for, after the first and up to the second place. */
+  countBetween(after: number, upTo: number): number {
+    const between = (sequence: number): boolean => sequence > after && sequence <= upTo;
     let count = 0;
-    for (const held of this.#held.keys()) if (held <= sequence) count++;
-    for (const postponed of this.#postponed) if (postponed <= sequence) count++;
+    for (const held of this.#held.keys()) if (between(held)) count++;
+    for (const postponed of this.#postponed) {
+      if (between(postponed)) count++;
+      // It will not come again: it was taken from the stream, or somebody else has acknowledged it.
+      else if (postponed <= after) this.#postponed.delete(postponed);
+    }
     return count;
   }
 

@@ -137,7 +137,8 @@ export class NatsConsumption implements Hands {
   postpone(held: HeldMessage, delayMs: number): boolean {
     if (held.signal.aborted || this.#link.down !== undefined) return false;
     this.#options.connection.publish(held.reply, `-NAK ${JSON.stringify({ delay: Math.max(1, delayMs) * 1e6 })}`);
-    this.#hand.postpone(held);
+    if (this.#options.shared) this.#hand.remove(held);
+    else this.#hand.postpone(held);
     this.#wakeForRoom();
     return true;
   }

@@ -54,6 +54,7 @@ class NatsPublisher implements Publisher {
   readonly #inHand = new Set<Promise<unknown>>();
   readonly #declared = new Map<string, Promise<void>>();
   #closed = false;
+  #unfit: Error | undefined;
 
   constructor(options: NatsPublisherOptions) {
     const { connection, partitions, streamName, declare = false, envelope = "native", source } = options;
@@ -77,6 +78,7 @@ class NatsPublisher implements Publisher {
       links: new StreamLinks(),
       ackTimeoutMs: options.ackTimeoutMs ?? 5000,
       seal: (message) => sealParcel(message, sealing),
+      unfit: (error) => (this.#unfit = error),
       nobody: (subject) => this.#nobody(subject),
     };
   }
@@ -84,6 +86,7 @@ class NatsPublisher implements Publisher {
   async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
     if (messages.length === 0) return [];
     if (this.#closed) throw new UnavailableError("This NATS publisher is closed");
+    if (this.#unfit !== undefined) throw this.#unfit;
     const publishing = this.#publish(messages, signal);
     this.#inHand.add(publishing);
     try {

@@ -61,7 +61,7 @@ export function createNatsSubscriber(options: NatsSubscriberOptions): Subscriber
     },
     async stop() {
       const running = consumption;
-      await (await running)?.stop();
+      await (await running?.catch(() => undefined))?.stop();
       if (consumption === running) consumption = undefined;
     },
   };

@@ -1,5 +1,5 @@
 import type { PublishResult } from "../../core/contracts.ts";
-import { UnavailableError } from "../../core/errors.ts";
+import { errorCode, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import type { AckInbox, Awaiting } from "./ack-inbox.ts";
@@ -7,7 +7,7 @@ import { parseAnswer, type JetStreamError } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";
 import { statusOf } from "./nats-headers.ts";
 import { refusedPublish, WRONG_LAST_MSG_ID } from "./publish-answer.ts";
-import { parcelHeaders, requireFit, type Parcel } from "./seal-parcel.ts";
+import { misfit, parcelHeaders, type Parcel } from "./seal-parcel.ts";
 import type { StreamLinks } from "./stream-links.ts";
 
 const PUBLISHED: PublishResult = { status: "published" };
@@ -19,6 +19,8 @@ export interface PublicationTools {
   readonly links: StreamLinks;
   readonly ackTimeoutMs: number;
   seal(message: Message): Parcel;
+  /** This client must not be given anything more. */
+  unfit(error: Error): void;
   /** Why nobody answered for the subject. */
   nobody(subject: string): Promise<PublishResult>;
 }
@@ -148,7 +150,7 @@ export class Publication implements Awaiting {
       this.#linked = true;
       const last = new Map<string, string>();
       for (const [index, { subject, id }] of this.#parcels.entries() as IterableIterator<[number, Parcel]>) {
-        if (this.#runOf[index]!.ended) continue;
+        if (this.#runOf[index]!.ended || this.#over) continue;
         const stream = this.#tools.links.streamOf(subject)!;
         if (this.#send(index, last.get(stream))) last.set(stream, id);
       }
@@ -189,18 +191,22 @@ export class Publication implements Awaiting {
     const parcel = this.#parcel(index);
     if (parcel === undefined) return false;
     const headers = parcelHeaders(parcel, after);
+    const tooLarge = misfit(headers.size + parcel.body.length, connection);
+    if (tooLarge !== undefined) {
+      this.#fail(index, tooLarge);
+      return false;
+    }
+    const reply = inbox.expect(this, index);
+    this.#replies[index] = reply;
+    this.#inFlight++;
     try {
-      requireFit(headers.size + parcel.body.length, connection);
-      const reply = inbox.expect(this, index);
-      this.#replies[index] = reply;
       connection.publish(parcel.subject, parcel.body, { reply, headers });
       headers.requireSent();
-      this.#inFlight++;
       return true;
     } catch (error) {
-      inbox.forget(this.#replies[index] ?? "");
-      this.#replies[index] = undefined;
-      this.#fail(index, error);
+      // The subject and the size are right: it is the connection.
+      if (error instanceof Error && errorCode(error) === "invalid_option") this.#tools.unfit(error);
+      this.giveUp(error);
       return false;
     }
   }

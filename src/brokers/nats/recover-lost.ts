@@ -34,9 +34,10 @@ export async function recoverLost(recovery: Recovery, info: ConsumerInfo): Promi
   return after === undefined ? before : { ...countLost(recovery.hand, after), upTo: before.upTo };
 }
 
-export function countLost(hand: MessageHand, { num_ack_pending: pending, delivered }: ConsumerInfo): Lost {
-  const upTo = delivered.stream_seq;
-  return { count: Math.max(0, pending - hand.countUpTo(upTo)), upTo };
+export function countLost(hand: MessageHand, info: ConsumerInfo): Lost {
+  const upTo = info.delivered.stream_seq;
+  const here = hand.countBetween(info.ack_floor.stream_seq, upTo);
+  return { count: Math.max(0, info.num_ack_pending - here), upTo };
 }
 
 async function askAgain(recovery: Recovery, { ack_floor, delivered }: ConsumerInfo): Promise<void> {

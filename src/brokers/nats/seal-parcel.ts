@@ -47,11 +47,11 @@ export function parcelHeaders(parcel: Parcel, after: string | undefined): Sealed
   return new SealedHeaders(after === undefined ? parcel.fields : { ...parcel.fields, [EXPECTED_LAST_MSG_ID]: after });
 }
 
-/** A server ends the connection of a client that sends more than it takes. */
-export function requireFit(bytes: number, connection: NatsConnection): void {
+/** Why a message of this size cannot be sent: a server ends the connection of a client that sends more than it takes. */
+export function misfit(bytes: number, connection: NatsConnection): TxboxError | undefined {
   const limit = connection.info?.max_payload;
-  if (limit === undefined || bytes <= limit) return;
-  throw new TxboxError(
+  if (limit === undefined || bytes <= limit) return undefined;
+  return new TxboxError(
     "payload_too_large",
     `The message has ${bytes} bytes with its headers, and NATS takes ${limit}`,
     {

@@ -4,6 +4,7 @@ import { SealedHeaders } from "../../../src/brokers/nats/nats-headers.ts";
 import { whyNobody } from "../../../src/brokers/nats/publish-answer.ts";
 import type { JetStreamApi } from "../../../src/brokers/nats/jetstream-api.ts";
 import { UnavailableError } from "../../../src/core/errors.ts";
+import { sample } from "../../../src/testing/broker/sample-message.ts";
 
 /** Enough of a connection to be looked at. */
 function connection(more: Partial<NatsConnection> = {}): NatsConnection {
@@ -61,7 +62,32 @@ describe("options of the NATS adapter", () => {
     expect(thrown(() => createNatsSubscriber(options as never))).toEqual(invalid(field, message));
   });
 
-  test("a client that does not ask for the bytes of headers is refused, rather than sending none", () => {
+  test("a client that does not ask for the bytes of headers is given no second message", async () => {
+    const published: string[] = [];
+    const publisher = createNatsPublisher({
+      connection: connection({ publish: (subject) => void published.push(subject) }),
+    });
+    const publish = () => publisher.publish([sample("orders", 1), sample("orders", 2)], new AbortController().signal);
+    const error = expect.objectContaining({ message: expect.stringMatching(/takes no headers from txbox/) });
+    expect(await publish()).toEqual([{ status: "unavailable", error }, { status: "unavailable" }]);
+    await expect(publish()).rejects.toEqual(error);
+    expect(published).toEqual(["orders.sampled"]);
+    await publisher.close?.();
+  });
+
+  test("a client that throws is out, and no message is blamed", async () => {
+    const broken = connection({
+      publish: () => {
+        throw new Error("draining");
+      },
+    });
+    const publisher = createNatsPublisher({ connection: broken });
+    const results = await publisher.publish([sample("orders", 1)], new AbortController().signal);
+    expect(results).toMatchObject([{ status: "unavailable", error: { message: "draining" } }]);
+    await publisher.close?.();
+  });
+
+  test("headers are bytes as NATS has them", () => {
     const headers = new SealedHeaders({ a: "1" });
     expect(() => headers.requireSent()).toThrow(/takes no headers from txbox/);
     expect(Buffer.from(headers.encode()).toString()).toBe("NATS/1.0\r\na: 1\r\n\r\n");
