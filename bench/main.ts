@@ -10,7 +10,7 @@ import type { SectionName } from "./sections/index.ts";
 
 const HELP = `npm run bench [-- options]
 
-  --quick        short rounds: the whole run ends within 50 s
+  --quick        short rounds: the run ends within 50 s; brokers only if they are named
   --only a,b     only these sections
   --json FILE    write figures and ratios to a file as well
   --help         this text
@@ -41,7 +41,9 @@ function parseOptions(): Options | undefined {
   const only = values.only?.split(",").map((name) => name.trim());
   const unknown = only?.find((name) => !all.includes(name as SectionName));
   if (unknown !== undefined) throw new Error(`there is no section "${unknown}"; there are ${all.join(", ")}`);
-  const chosen = all.filter((name) => (only === undefined ? SECTIONS[name].byDefault : only.includes(name)));
+  const runsAnyway = (name: SectionName): boolean =>
+    SECTIONS[name].byDefault === "full" ? !values.quick : SECTIONS[name].byDefault === true;
+  const chosen = all.filter((name) => (only === undefined ? runsAnyway(name) : only.includes(name)));
   // npm runs this in bench/; a relative path means the folder it was called from.
   const json = values.json === undefined ? undefined : resolve(process.env["INIT_CWD"] ?? ".", values.json);
   return { quick: values.quick, only: chosen, json };

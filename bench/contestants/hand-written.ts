@@ -54,12 +54,7 @@ export function createHandWritten(url: string, { connections = 8 } = {}): Contes
       const client = await pool.connect();
       try {
         await client.query("begin");
-        const { rowCount } = await client.query(
-          `insert into receipt (consumer, message_id, type) values ($1, $2, $3)
-           on conflict do nothing returning 1`,
-          ["payments", randomUUID(), "order_created"],
-        );
-        if (rowCount === 1) await insertOrder(client, seq);
+        if (await insertReceipt(client, "payments", randomUUID(), "order_created")) await insertOrder(client, seq);
         await client.query("commit");
       } finally {
         client.release();
@@ -67,6 +62,16 @@ export function createHandWritten(url: string, { connections = 8 } = {}): Contes
     },
     close: () => pool.end(),
   };
+}
+
+/** False when the message has been received before. */
+export async function insertReceipt(client: ClientBase, consumer: string, id: string, type: string): Promise<boolean> {
+  const { rowCount } = await client.query(
+    `insert into receipt (consumer, message_id, type) values ($1, $2, $3)
+     on conflict do nothing returning 1`,
+    [consumer, id, type],
+  );
+  return rowCount === 1;
 }
 
 const statements = new Map<number, string>();

@@ -1,3 +1,6 @@
+import { BROKERS } from "../brokers/index.ts";
+import type { Broker } from "../brokers/broker.ts";
+import type { BrokerName } from "../brokers/index.ts";
 import type { Contestant } from "../lib/contestant.ts";
 
 /** Loaded only in the process that needs it. */
@@ -9,10 +12,21 @@ const CONTESTANTS = {
   "pg-boss": async (url) => (await import("./pg-boss.ts")).createPgBoss(url),
   "pg-transactional-outbox": async (url) =>
     (await import("./pg-transactional-outbox.ts")).createPgTransactionalOutbox(url),
-} satisfies Record<string, (url: string) => Promise<Contestant>>;
+  "broker-txbox": async (url, more) =>
+    (await import("./broker-txbox.ts")).createBrokerTxbox(url, await openBroker(more)),
+  "broker-raw": async (url, more) => (await import("./broker-raw.ts")).createBrokerRaw(url, await openBroker(more)),
+} satisfies Record<string, (url: string, more: readonly string[]) => Promise<Contestant>>;
 
 export type ContestantName = keyof typeof CONTESTANTS;
 
-export async function createContestant(name: ContestantName, url: string): Promise<Contestant> {
-  return CONTESTANTS[name](url);
+export async function createContestant(
+  name: ContestantName,
+  url: string,
+  more: readonly string[],
+): Promise<Contestant> {
+  return CONTESTANTS[name](url, more);
+}
+
+function openBroker([name, address]: readonly string[]): Promise<Broker> {
+  return BROKERS[name as BrokerName].open(String(address));
 }

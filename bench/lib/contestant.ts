@@ -16,8 +16,19 @@ export interface DrainResult {
   left: number;
   /** From the start of the worker until everything was settled. */
   ms: number;
+  /** CPU time of this process meanwhile, where it was measured. */
+  cpuMs?: number;
   /** Messages per second between the first and the last page, start and end left out; where there are pages. */
   steady?: number;
+}
+
+export interface ConsumeResult {
+  /** Messages whose transaction was committed; more than there were when some came twice. */
+  handled: number;
+  /** Messages that the broker still holds for the consumer afterwards. */
+  unread: number;
+  ms: number;
+  cpuMs: number;
 }
 
 /** When each message came, as `[seq, monotonic time in ns]`. */
@@ -38,6 +49,8 @@ export interface Contestant {
   listen?: () => Promise<Hearing>;
   /** Writes messages in the client's open transaction. */
   enqueue?: (client: ClientBase, seqs: readonly number[]) => Promise<void>;
+  /** Puts messages into a broker, takes them from there and handles each in a transaction. */
+  consume?: (messages: number) => Promise<ConsumeResult>;
   /** Writes a receipt and an order in one transaction. */
   receive?: (seq: number) => Promise<void>;
   /** How many messages it has stored in all, for checking. */

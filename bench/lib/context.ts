@@ -22,8 +22,8 @@ export interface Context {
   say(text: string): void;
   /** The URL of a new, empty database. */
   database(): Promise<string>;
-  /** Starts a contestant in a process of its own; it ends with the section. */
-  player(name: ContestantName, url: string): Player;
+  /** Starts a contestant in a process of its own; it ends with the section. `more` is for those that need more. */
+  player(name: ContestantName, url: string, ...more: string[]): Player;
   /** Ends the players started since the last call. */
   clear(): Promise<void>;
 }
@@ -46,8 +46,8 @@ export async function createContext(report: Report, quick: boolean): Promise<Con
       console.log(`${seconds.padStart(6)} s  ${text}`);
     },
     database: async () => (await createDatabase(server.url)).url,
-    player(name, url) {
-      const player = startPlayer(name, url);
+    player(name, url, ...more) {
+      const player = startPlayer(name, url, more);
       players.push(player);
       return player;
     },

@@ -1,6 +1,6 @@
 import type { ContestantName } from "../contestants/index.ts";
 import { createContestant } from "../contestants/index.ts";
-import type { Contestant, DrainOptions, DrainResult, Hearing, Times } from "./contestant.ts";
+import type { ConsumeResult, Contestant, DrainOptions, DrainResult, Hearing, Times } from "./contestant.ts";
 import { enqueueLoop, receiveLoop, steadyWriter } from "./loops.ts";
 import type { LoopOptions, LoopResult, WriteOptions } from "./loops.ts";
 
@@ -17,6 +17,7 @@ export interface Operations {
   setup(): Promise<void>;
   fill(messages: number): Promise<void>;
   drain(options: DrainOptions): Promise<DrainResult>;
+  consume(messages: number): Promise<ConsumeResult>;
   stored(): Promise<number>;
   listen(): Promise<void>;
   /** What has arrived since `listen`. */
@@ -34,6 +35,7 @@ function createOperations(url: string, contestant: Contestant): Operations {
     setup: () => contestant.setup(),
     fill: (messages) => able(contestant.fill)(messages),
     drain: (options) => able(contestant.drain)(options),
+    consume: (messages) => able(contestant.consume)(messages),
     stored: () => able(contestant.stored)(),
     async listen() {
       hearing = await able(contestant.listen)();
@@ -64,8 +66,8 @@ interface Request {
   args: unknown[];
 }
 
-const [name, url] = process.argv.slice(2) as [ContestantName, string];
-const contestant = await createContestant(name, url);
+const [name, url, ...more] = process.argv.slice(2) as [ContestantName, string, ...string[]];
+const contestant = await createContestant(name, url, more);
 const operations = createOperations(url, contestant);
 
 async function answer({ id, method, args }: Request): Promise<void> {

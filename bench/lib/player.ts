@@ -25,8 +25,8 @@ interface Reply {
   error?: string;
 }
 
-export function startPlayer(name: ContestantName, url: string): Player {
-  const child = fork(PROCESS, [name, url], {
+export function startPlayer(name: ContestantName, url: string, more: readonly string[]): Player {
+  const child = fork(PROCESS, [name, url, ...more], {
     execArgv: ["--disable-warning=ExperimentalWarning"],
     serialization: "advanced",
   });

@@ -1,5 +1,6 @@
 import type { Context } from "../lib/context.ts";
 import * as backlog from "./backlog.ts";
+import * as brokers from "./brokers.ts";
 import * as drain from "./drain.ts";
 import * as enqueue from "./enqueue.ts";
 import * as inbox from "./inbox.ts";
@@ -9,12 +10,12 @@ import * as peers from "./peers.ts";
 interface Section {
   /** One line for --help. */
   summary: string;
-  /** Runs when no section is named. */
-  byDefault: boolean;
+  /** Runs when no section is named; "full": unless the run is a quick one. */
+  byDefault: boolean | "full";
   run(context: Context): Promise<void>;
 }
 
-export type SectionName = "drain" | "enqueue" | "latency" | "inbox" | "backlog" | "peers";
+export type SectionName = "drain" | "enqueue" | "latency" | "inbox" | "backlog" | "peers" | "brokers";
 
 /** In the order of the run. A new section is a file beside this one and a line here. */
 export const SECTIONS: Record<SectionName, Section> = {
@@ -25,4 +26,6 @@ export const SECTIONS: Record<SectionName, Section> = {
   backlog: { ...backlog, byDefault: true },
   // Part of drain already.
   peers: { ...peers, byDefault: false },
+  // The servers alone take a quarter of a quick run to start.
+  brokers: { ...brokers, byDefault: "full" },
 };

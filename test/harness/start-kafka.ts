@@ -184,7 +184,7 @@ function knowsItself(broker: string): Promise<boolean> {
       resolve(ready);
     };
     socket.once("connect", () => socket.write(request));
-    socket.once("data", (answer) => end(answer.length >= 12 && answer.readInt32BE(8) > 0));
+    socket.once("data", (answer) => end(Buffer.isBuffer(answer) && answer.length >= 12 && answer.readInt32BE(8) > 0));
     for (const failure of ["error", "timeout", "close"]) socket.once(failure, () => end(false));
   });
 }

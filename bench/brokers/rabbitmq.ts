@@ -1,0 +1,61 @@
+import { connect } from "amqplib";
+import { createRabbitmqPublisher, createRabbitmqSubscriber } from "../../src/brokers/rabbitmq/index.ts";
+import { sealForRabbitmq } from "../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
+import { routeByStream } from "../../src/brokers/rabbitmq/rabbitmq-route.ts";
+import { createGate } from "../lib/gate.ts";
+import { STREAM } from "../lib/messages.ts";
+import { type Broker, CONCURRENCY, CONSUMER, PREFETCH } from "./broker.ts";
+
+const QUORUM = { durable: true, arguments: { "x-queue-type": "quorum" } };
+
+/** A quorum queue, which is what the documentation advises and what the subscriber creates. */
+export async function openRabbitmq(address: string): Promise<Broker> {
+  const connection = await connect(address, { recovery: { maxDelay: 1000, initialMaxRetries: 3 } });
+  const channel = await connection.createChannel();
+  const depth = async (): Promise<number> => (await channel.checkQueue(CONSUMER)).messageCount;
+  return {
+    async reset() {
+      await channel.deleteQueue(CONSUMER);
+      await channel.assertExchange(STREAM, "topic");
+      await channel.assertQueue(CONSUMER, QUORUM);
+      await channel.assertQueue(`${CONSUMER}.dead`, QUORUM);
+      await channel.bindQueue(CONSUMER, STREAM, "#");
+    },
+    arrived: depth,
+    unread: depth,
+    publisher: () => Promise.resolve(createRabbitmqPublisher({ connection })),
+    subscriber: () => Promise.resolve(createRabbitmqSubscriber({ connection, queue: CONSUMER })),
+    async rawPublisher(messages) {
+      const confirms = await connection.createConfirmChannel();
+      const ready = messages.map((message) => ({
+        ...routeByStream(message),
+        content: Buffer.from(message.body),
+        options: sealForRabbitmq(message, "native"),
+      }));
+      return (from, to) => {
+        for (let i = from; i < to; i += 1) {
+          const { exchange, routingKey, content, options } = ready[i]!;
+          confirms.publish(exchange, routingKey, content, options);
+        }
+        return confirms.waitForConfirms();
+      };
+    },
+    async rawConsumer(handle) {
+      const consuming = await connection.createChannel();
+      const gate = createGate(CONCURRENCY);
+      await consuming.prefetch(PREFETCH);
+      await consuming.consume(CONSUMER, (message) => {
+        if (message === null) return;
+        const { content, properties } = message;
+        void gate(async () => {
+          await handle({ id: String(properties.messageId), body: content.toString() });
+          consuming.ack(message);
+        });
+      });
+      return () => consuming.close();
+    },
+    async [Symbol.asyncDispose]() {
+      await connection.close();
+    },
+  };
+}
