@@ -5,7 +5,7 @@ import { claimDocuments, readReady, readUpTo, type MongoClaim, type ReadLimit } 
 import { writeLetters } from "./dead-letters.ts";
 import type { Lease } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
-import { StoredMessage, whyUnreadable, type Waits } from "./mongodb-document.ts";
+import { sizeOf, StoredMessage, whyUnreadable, type Waits } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
 
 /** How many due keys one claim may hold. */
@@ -63,7 +63,9 @@ export class ClaimSource {
       if (key !== undefined) this.#keys.park(key, -1);
     }
     const ready = messages.filter((message) => this.#isDue(message, due));
-    if (found.length < scope.limit.messages) this.#forgetGone(due, messages);
+    // A read that came to its limit says nothing of keys that it did not reach.
+    const bytes = found.reduce((sum, document) => sum + sizeOf(document), 0);
+    if (found.length < scope.limit.messages && bytes < scope.limit.bytes) this.#forgetGone(due, messages);
     if (ready.length === 0) return undefined;
     const entries = ready.map((message) => this.#keys.ensure(message));
     return this.#claim(

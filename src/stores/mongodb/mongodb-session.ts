@@ -16,7 +16,7 @@ import type { RelayView } from "./mongodb-ownership.ts";
 import { MongoOwnership, relayDropped } from "./mongodb-ownership.ts";
 import { nextScheduledMs, promote } from "./schedule.ts";
 import { Settler } from "./settler.ts";
-import { takeBack, takeBackOf } from "./take-back.ts";
+import { forgotten, takeBack, takeBackForgotten, takeBackOf } from "./take-back.ts";
 
 type Chore = () => Promise<unknown>;
 
@@ -39,12 +39,14 @@ export class MongoSession implements QueueSession {
   #claims: MongoClaim[] = [];
   #stale = true;
   #left = false;
+  #newFirst = false;
   #paused = false;
   #crashes = 0;
   #tried = 0;
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
   #turn: Promise<unknown> = Promise.resolve();
+  #lookedForForgottenAt = Number.NEGATIVE_INFINITY;
   #renewedDocumentsAt = Number.NEGATIVE_INFINITY;
 
   constructor(tables: Tables, options: JoinOptions, clock: Clock) {
@@ -115,7 +117,10 @@ export class MongoSession implements QueueSession {
     const limit = { messages: Math.min(careful ?? batch.messages, batch.messages), bytes: batch.bytes };
     const generation = this.#generation;
     const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation };
-    const claim = (await this.#source.parked(scope)) ?? (await this.#source.ready(scope));
+    // By turns: keys that fail again and again must not keep everything else waiting.
+    const claim = this.#newFirst
+      ? ((await this.#source.ready(scope)) ?? (await this.#source.parked(scope)))
+      : ((await this.#source.parked(scope)) ?? (await this.#source.ready(scope)));
     if (generation !== this.#generation) return undefined;
     if (claim === "refused") {
       this.#invalidate();
@@ -126,6 +131,7 @@ export class MongoSession implements QueueSession {
       if (this.#crashes > 0 && this.#claims.length === 0 && !this.#settler.busy) await this.#renew(0, true);
       return undefined;
     }
+    this.#newFirst = claim.keys.length > 0;
     this.#claims.push(claim);
     return claim;
   }
@@ -223,6 +229,7 @@ export class MongoSession implements QueueSession {
       if (await hasCommands(this.#tables, { relay, lanes: this.#lanes })) {
         this.#chores.push(() => carryOutCommands(this.#tables, { relay, lanes: this.#lanes }, this.#lease.fence()));
       }
+      await this.#lookForForgotten(view);
     }
     await this.#renewDocuments();
     await this.#promoteDue();
@@ -251,6 +258,19 @@ export class MongoSession implements QueueSession {
     this.#tried += tried;
     const healthy = carefulLimit(this.#crashes, this.#tried) === undefined || this.#tried >= TRUSTED_AFTER;
     await this.#renew(published, this.#crashes > 0 && healthy);
+  }
+
+  /** A reload takes them back. */
+  async #lookForForgotten({ members }: RelayView): Promise<void> {
+    const now = this.#clock.monotonic();
+    if (now - this.#lookedForForgottenAt < this.#options.leaseMs) return;
+    this.#lookedForForgottenAt = now;
+    const owners = members.map(({ owner }) => owner);
+    const { relay } = this.#options;
+    const filter = forgotten({ relay, lanes: this.#lanes, members: owners });
+    if ((await this.#tables.outbox.findOne(filter, { projection: { _id: 1 } })) !== null) {
+      this.#chores.push(() => Promise.resolve());
+    }
   }
 
   /** Claims that are in hand for long show that their owner lives. */
@@ -307,6 +327,10 @@ export class MongoSession implements QueueSession {
     if (mine.some(({ stale }) => stale.length > 0)) {
       await takeBack(this.#tables.outbox, relay, mine, unordered);
       await this.#ownership.forgetStale(me);
+    }
+    if (mine.length > 0) {
+      const members = view.members.map((member) => member.owner);
+      await takeBackForgotten(this.#tables.outbox, { relay, lanes: this.#lanes, members }, unordered);
     }
     await this.#finishDeaths();
     this.#keys.clear();

@@ -38,15 +38,47 @@ export interface TakeBackOptions {
   died: boolean;
 }
 
-export async function takeBackOf(
+export async function takeBackOf(outbox: Table, options: TakeBackOptions): Promise<void> {
+  const { relay, lanes, owners, unordered, died } = options;
+  const theirs = { status: "processing", lease_owner: { $in: owners }, relay, lane: { $in: lanes } };
+  await outbox.updateMany(theirs, released(unordered, died));
+}
+
+export interface ForgottenOptions {
+  relay: string;
+  lanes: readonly number[];
+  /** Everybody who may have something in hand. */
+  members: readonly string[];
+}
+
+/**
+ * Documents in the hands of somebody who is long gone, though the lane has another owner. No way is known in which they
+ * come to be there; a lease that has run out is reason enough to take them back.
+ */
+export function forgotten({ relay, lanes, members }: ForgottenOptions): Document {
+  return {
+    status: "processing",
+    lease_owner: { $nin: members },
+    relay,
+    lane: { $in: lanes },
+    $expr: { $lt: ["$lease_until", "$$NOW"] },
+  };
+}
+
+export async function takeBackForgotten(
   outbox: Table,
-  { relay, lanes, owners, unordered, died }: TakeBackOptions,
+  options: ForgottenOptions,
+  unordered: readonly string[],
 ): Promise<void> {
+  await outbox.updateMany(forgotten(options), released(unordered, false));
+}
+
+function released(unordered: readonly string[], died: boolean): Document[] {
   const attempts = { $max: [{ $subtract: [whole("$attempts"), 1] }, 0] };
   const failed = { $gt: [attempts, whole("$earlier_attempts")] };
   const loose = { $or: [{ $eq: [{ $ifNull: ["$key", null] }, null] }, { $in: ["$stream", { $literal: unordered }] }] };
   const crashes = { $add: [whole("$crashes"), { $cond: [{ $eq: ["$alone", true] }, 1, 0] }] };
-  await outbox.updateMany({ status: "processing", lease_owner: { $in: owners }, relay, lane: { $in: lanes } }, [
+  return [
     {
       $set: {
         status: { $cond: [failed, "failed", "new"] },
@@ -59,5 +91,5 @@ export async function takeBackOf(
       },
     },
     { $unset: "alone" },
-  ]);
+  ];
 }

@@ -174,6 +174,26 @@ export const parkingCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "drains failed keys and single messages whose bodies are larger than a batch",
+    async run(context) {
+      const large = "x".repeat(3000);
+      const consumer = await joined(context.store, { batch: { messages: 100, bytes: 4000 } });
+      consumer.judge = (_, attempts) => (attempts === 0 ? retry(1, 400) : PUBLISHED);
+      const keyed = range(1, 6).map((n) => message(`${n} ${large}`, { key: `k${n}` }));
+      const single = range(7, 9).map((n) => ({ stream: "s", type: "t", payload: `${n} ${large}` }));
+      await enqueue(context, ...keyed, ...single);
+      await consumer.take(9);
+      const got = payloads(consumer.published).map((text) => Number.parseInt(String(text), 10));
+      assert.deepEqual(
+        got.toSorted((a, b) => a - b),
+        range(1, 9),
+      );
+      const state = await consumer.session.tend();
+      assert.deepEqual([state.parked, state.blockedKeys], [0, 0]);
+    },
+  },
+  {
+    role,
     name: "blocks a key in one stream only",
     async run(context) {
       const consumer = await joined(context.store, {}, { judge: failing(99, is(1), 60_000) });
