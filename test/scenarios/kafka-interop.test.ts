@@ -83,7 +83,6 @@ describe.skipIf(slot.skipped)("Kafka and clients of others", () => {
       payload: batch.at(-1)?.body,
       headers: {
         "txbox-id": batch.at(-1)?.id,
-        "txbox-stream": topic,
         "txbox-aggregate-id": "o-世界-1",
         "correlation-id": "c-ü",
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

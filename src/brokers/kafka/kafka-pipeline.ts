@@ -193,7 +193,7 @@ class Pipeline {
     }
     const spread = this.#spread++;
     return messages.map((message) => {
-      const { key, value, headers } = sealMessage(message, envelope, source);
+      const { key, value, headers } = sealMessage(message, message.stream, envelope, source);
       const count = counts.get(message.stream)!;
       const partition = key === undefined ? spread % count : partitionOf(key, count);
       return { topic: message.stream, partition, value, headers, ...(key === undefined ? {} : { key }) };

@@ -9,7 +9,7 @@ import type { Failure } from "./kafka-errors.ts";
 import { sealMessage } from "./kafka-record.ts";
 import { checkDeclare, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
 import { partitionOf } from "./partition.ts";
-import { ProduceBatch, type ProduceSettings } from "./produce-batch.ts";
+import { orderOf, ProduceBatch, type ProduceSettings } from "./produce-batch.ts";
 import { settledWithin, turnsOf, type Turns } from "./turns.ts";
 
 export interface KafkaPublisherOptions {
@@ -91,25 +91,26 @@ class KafkaPublisher implements Publisher {
     const places = new Map<string, string>();
     for (let index = 0; index < messages.length; index++) {
       const message = messages[index]!;
-      const order = message.key === null ? undefined : `${message.stream}\0${message.key}`;
       const topic = topics[index]!;
       const count = counts.get(topic)!;
       if (typeof topic !== "string" || typeof count !== "number") {
-        batch.refuse(index, order, count as Failure);
+        batch.refuse(index, message, count as Failure);
         continue;
       }
-      const { key, value, headers, size } = sealMessage(message, envelope, source);
+      const { key, value, headers, size } = sealMessage(message, topic, envelope, source);
       const partition = key === undefined ? spread % count : partitionOf(key, count);
-      const record = { topic, partition, value, headers, ...(key === undefined ? {} : { key }) };
+      const record =
+        key === undefined ? { topic, partition, value, headers } : { topic, partition, key, value, headers };
       // Only a topic function can send one key to two places.
-      if (order !== undefined && this.#options.topic !== undefined) {
+      const order = this.#options.topic === undefined ? undefined : orderOf(message);
+      if (order !== undefined) {
         if ((places.get(order) ?? topic) !== topic) {
           batch.barrier();
           places.clear();
         }
         places.set(order, topic);
       }
-      batch.add({ index, order, record, size });
+      batch.add({ index, message, record, size });
     }
     return batch;
   }

@@ -27,33 +27,44 @@ export interface SealedMessage {
 const RECORD_OVERHEAD = 24;
 const HEADER_OVERHEAD = 6;
 
-export function sealMessage(message: Message, format: EnvelopeFormat, source: string | undefined): SealedMessage {
+export function sealMessage(
+  message: Message,
+  topic: string,
+  format: EnvelopeFormat,
+  source: string | undefined,
+): SealedMessage {
   const { body, key } = message;
   const value = bytesOf(body);
   const keyBytes = key === null ? undefined : Buffer.from(key);
-  const headers = headersOf(sealEnvelope(message, format, KAFKA_TRANSPORT, source));
+  const fields = sealEnvelope(message, format, KAFKA_TRANSPORT, source);
+  const headers = new Map<Buffer, Buffer>();
   let size = RECORD_OVERHEAD + value.length + (keyBytes?.length ?? 0);
-  for (const [name, field] of headers) size += HEADER_OVERHEAD + name.length + field.length;
+  for (const name in fields) {
+    // The record has both by itself, and each header costs.
+    if (name === "txbox-key" || (name === "txbox-stream" && message.stream === topic)) continue;
+    const nameBytes = bytesOfName(name);
+    const fieldBytes = name === "txbox-type" ? bytesOfName(fields[name]!) : Buffer.from(fields[name]!);
+    headers.set(nameBytes, fieldBytes);
+    size += HEADER_OVERHEAD + nameBytes.length + fieldBytes.length;
+  }
   return { key: keyBytes, value, headers, size };
 }
 
-/** Names repeat from message to message. */
+/** Names of headers and types repeat from message to message. */
 const names = new Map<string, Buffer>();
 const MAX_NAMES = 1000;
 
-export function headersOf(fields: Fields): Map<Buffer, Buffer> {
-  const headers = new Map<Buffer, Buffer>();
-  for (const name in fields) headers.set(nameOf(name), Buffer.from(fields[name]!));
-  return headers;
-}
-
-function nameOf(name: string): Buffer {
+function bytesOfName(name: string): Buffer {
   let bytes = names.get(name);
   if (bytes === undefined) {
     bytes = Buffer.from(name);
     if (names.size < MAX_NAMES) names.set(name, bytes);
   }
   return bytes;
+}
+
+export function headersOf(fields: Fields): Map<Buffer, Buffer> {
+  return new Map(Object.entries(fields).map(([name, text]) => [bytesOfName(name), Buffer.from(text)]));
 }
 
 export function bytesOf(body: string | Uint8Array): Buffer {

@@ -1,3 +1,4 @@
+import type { Keyed } from "../../core/by-key.ts";
 import type { PublishResult } from "../../core/contracts.ts";
 import { TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { KafkaCompression, KafkaProducer, KafkaRecordToSend } from "./kafka-client.ts";
@@ -8,8 +9,8 @@ import { settledWithin } from "./turns.ts";
 export interface Entry {
   /** Place in the batch that the relay gave. */
   readonly index: number;
-  /** Stream and key, for what must not be overtaken; undefined: nothing. */
-  readonly order: string | undefined;
+  /** Nothing of its key may overtake it. */
+  readonly message: Keyed;
   readonly record: KafkaRecordToSend & { partition: number };
   readonly size: number;
 }
@@ -21,7 +22,14 @@ export interface ProduceSettings {
   readonly timeoutMs: number;
 }
 
-type Queues = Map<string, Entry[][]>;
+/** What one partition gets: record batches in order, and the bytes of the last. */
+interface PartitionQueue {
+  readonly batches: Entry[][];
+  bytes: number;
+}
+
+/** By topic and partition. */
+type Queues = Map<string, (PartitionQueue | undefined)[]>;
 
 const PUBLISHED: PublishResult = { status: "published" };
 const NOT_TRIED: PublishResult = { status: "unavailable" };
@@ -39,8 +47,6 @@ export class ProduceBatch {
   #queues: Queues = new Map();
   /** What follows when all of that is through. */
   readonly #later: Queues[] = [];
-  /** Bytes of the last record batch of each. */
-  readonly #bytes = new Map<string, number>();
   /** Keys with a message that did not go through, and which that was. */
   readonly #failed = new Map<string, number>();
   /** Settles when the client is done with what it was given last, though nobody may wait for it any more. */
@@ -54,15 +60,19 @@ export class ProduceBatch {
 
   /** In the order of the batch, with `refuse`. */
   add(entry: Entry): void {
-    const name = `${entry.record.topic}:${entry.record.partition}`;
-    const bytes = (this.#bytes.get(name) ?? 0) + entry.size;
+    const { topic, partition } = entry.record;
     const queues = this.#later.at(-1) ?? this.#queues;
-    const queue = queues.get(name);
-    const fits = queue !== undefined && bytes <= this.#settings.maxBatchBytes;
-    this.#bytes.set(name, fits ? bytes : entry.size);
-    if (fits) queue.at(-1)!.push(entry);
-    else if (queue === undefined) queues.set(name, [[entry]]);
-    else queue.push([entry]);
+    let partitions = queues.get(topic);
+    if (partitions === undefined) queues.set(topic, (partitions = []));
+    const queue = (partitions[partition] ??= { batches: [[]], bytes: 0 });
+    queue.bytes += entry.size;
+    const last = queue.batches.at(-1)!;
+    if (queue.bytes <= this.#settings.maxBatchBytes || last.length === 0) {
+      last.push(entry);
+      return;
+    }
+    queue.batches.push([entry]);
+    queue.bytes = entry.size;
   }
 
   /** What is added from now on follows when all before is through: one key is about to go to two partitions. */
@@ -71,7 +81,8 @@ export class ProduceBatch {
   }
 
   /** A message that cannot be sent, so that nothing of its key follows. */
-  refuse(index: number, order: string | undefined, failure: Failure): void {
+  refuse(index: number, message: Keyed, failure: Failure): void {
+    const order = orderOf(message);
     if (this.#isHeldBack(index, order)) return;
     this.#results[index] = failure;
     if (order !== undefined) this.#failed.set(order, index);
@@ -80,29 +91,36 @@ export class ProduceBatch {
   async run(): Promise<PublishResult[]> {
     for (;;) {
       const wave = this.#nextWave();
-      if (wave.size === 0) {
+      if (wave.length === 0) {
         const queues = this.#later.shift();
         if (queues === undefined) break;
         this.#queues = queues;
         continue;
       }
-      const outcome = await this.#send([...wave.values()].flat());
+      const outcome = await this.#send(wave);
       if (outcome === "given up") break;
-      if (outcome === undefined) for (const entries of wave.values()) this.#settle(entries, PUBLISHED);
-      else for (const [name, entries] of wave) this.#judge(name, entries, outcome.get(name));
+      for (const entries of wave) {
+        if (outcome === undefined) this.#settle(entries, PUBLISHED);
+        else this.#judge(entries, outcome);
+      }
     }
     return this.#results;
   }
 
   /** The next record batch of each partition, without what waits behind a failed message of its key. */
-  #nextWave(): Map<string, Entry[]> {
-    const wave = new Map<string, Entry[]>();
-    for (const [name, queue] of this.#queues) {
-      while (queue.length > 0 && !wave.has(name)) {
-        const entries = queue.shift()!;
-        const free =
-          this.#failed.size === 0 ? entries : entries.filter(({ index, order }) => !this.#isHeldBack(index, order));
-        if (free.length > 0) wave.set(name, free);
+  #nextWave(): Entry[][] {
+    const wave: Entry[][] = [];
+    for (const partitions of this.#queues.values()) {
+      for (const queue of partitions) {
+        if (queue === undefined) continue;
+        const { batches } = queue;
+        let free: Entry[] = [];
+        while (batches.length > 0 && free.length === 0) {
+          free = batches.shift()!;
+          if (this.#failed.size > 0)
+            free = free.filter(({ index, message }) => !this.#isHeldBack(index, orderOf(message)));
+        }
+        if (free.length > 0) wave.push(free);
       }
     }
     return wave;
@@ -115,9 +133,9 @@ export class ProduceBatch {
   }
 
   /** Undefined: all of it is confirmed. Otherwise what is known, by partition. */
-  async #send(entries: readonly Entry[]): Promise<Map<string, Verdict> | "given up" | undefined> {
+  async #send(wave: readonly Entry[][]): Promise<Map<string, Verdict> | "given up" | undefined> {
     const { producer, compression, timeoutMs } = this.#settings;
-    const messages = entries.map(({ record }) => record);
+    const messages = wave.flatMap((entries) => entries.map(({ record }) => record));
     const sending = producer
       .send({
         messages,
@@ -135,32 +153,35 @@ export class ProduceBatch {
     if (end === "aborted") return "given up";
     if (end !== "late") return end;
     const error = new UnavailableError(`Kafka did not confirm within ${timeoutMs} ms`);
-    this.#settle(entries, { status: "unavailable", error });
+    for (const entries of wave) this.#settle(entries, { status: "unavailable", error });
     return "given up";
   }
 
-  #judge(name: string, entries: readonly Entry[], verdict: Verdict | undefined): void {
-    const queue = this.#queues.get(name)!;
+  #judge(entries: readonly Entry[], verdicts: ReadonlyMap<string, Verdict>): void {
+    const { topic, partition } = entries[0]!.record;
+    const { batches } = this.#queues.get(topic)![partition]!;
+    const verdict = verdicts.get(`${topic}:${partition}`);
     if (verdict === undefined || verdict === "published") return this.#settle(entries, PUBLISHED);
     const { failure, records } = verdict;
     if (failure.status === "unavailable") {
-      for (const each of [entries, ...queue.splice(0)]) this.#setAside(each, failure);
+      for (const each of [entries, ...batches.splice(0)]) this.#setAside(each, failure);
       return;
     }
     const named = records.filter((place) => place < entries.length).sort((a, b) => a - b);
     if (entries.length > 1 && named.length === 0) {
       const half = entries.length >> 1;
-      queue.unshift(entries.slice(0, half), entries.slice(half));
+      batches.unshift(entries.slice(0, half), entries.slice(half));
       return;
     }
     const atFault = entries.length === 1 ? [0] : named;
-    for (const place of atFault) this.refuse(entries[place]!.index, entries[place]!.order, failure);
-    queue.unshift(entries.filter((_, place) => !atFault.includes(place)));
+    for (const place of atFault) this.refuse(entries[place]!.index, entries[place]!.message, failure);
+    batches.unshift(entries.filter((_, place) => !atFault.includes(place)));
   }
 
   /** Nothing is known of these, or they come after such: nothing of their keys may follow elsewhere. */
   #setAside(entries: readonly Entry[], failure: Failure): void {
-    for (const { index, order } of entries) {
+    for (const { index, message } of entries) {
+      const order = orderOf(message);
       if (this.#isHeldBack(index, order)) continue;
       this.#results[index] = failure;
       if (order !== undefined && !this.#failed.has(order)) this.#failed.set(order, index);
@@ -170,6 +191,11 @@ export class ProduceBatch {
   #settle(entries: readonly Entry[], result: PublishResult): void {
     for (const { index } of entries) this.#results[index] = result;
   }
+}
+
+/** Stream and key, for what must not be overtaken; undefined: nothing. */
+export function orderOf({ stream, key }: Keyed): string | undefined {
+  return key == null ? undefined : `${stream}\0${key}`;
 }
 
 type Verdict = "published" | { readonly failure: Failure; readonly records: readonly number[] };

@@ -29,13 +29,25 @@ function nativeFields(message: Message, transport: Transport): Fields {
     "txbox-type": encodeText(message.type, transport),
     "txbox-stream": encodeText(message.stream, transport),
     "txbox-position": String(message.position),
-    "txbox-created-at": message.createdAt.toISOString(),
+    "txbox-created-at": isoTime(message.createdAt),
   };
   const { key, aggregateType, aggregateId } = message;
   if (key !== null) fields["txbox-key"] = encodeText(key, transport);
   if (aggregateType !== null) fields["txbox-aggregate-type"] = encodeText(aggregateType, transport);
   if (aggregateId !== null) fields["txbox-aggregate-id"] = encodeText(aggregateId, transport);
   return fields;
+}
+
+let lastTime = Number.NaN;
+let lastText = "";
+
+/** Messages of one transaction share their time, and writing it out is dear. */
+function isoTime(date: Date): string {
+  const time = date.getTime();
+  if (time === lastTime) return lastText;
+  lastText = date.toISOString();
+  lastTime = time;
+  return lastText;
 }
 
 function addHeaders(fields: Fields, headers: Headers, transport: Transport): void {

@@ -37,7 +37,7 @@ export async function kafkaSubscriberContext(server: KafkaServer): Promise<Subsc
     },
     async send(messages) {
       const records = messages.map((message) => {
-        const { key, value, headers } = sealMessage(message, "native", undefined);
+        const { key, value, headers } = sealMessage(message, stream, "native", undefined);
         const named = Object.fromEntries([...headers].map(([name, bytes]) => [name.toString(), bytes]));
         return { key: key ?? null, value, headers: named };
       });

@@ -50,7 +50,8 @@ async function produce(
   names.forEach((name, index) => {
     if (barriers.includes(index)) batch.barrier();
     const record = { topic: "t", partition: Number(name[0]), value: Buffer.from(`${name.slice(1)} `) };
-    const entry: Entry = { index, order: name[1] === "-" ? undefined : name[1], record, size: 10 };
+    const message = { stream: "s", key: name[1] === "-" ? null : name[1] };
+    const entry: Entry = { index, message, record, size: 10 };
     batch.add(entry);
   });
   const results = await batch.run();
