@@ -156,6 +156,31 @@ describe.skipIf(slot.skipped)("Kafka and clients of others", () => {
   });
 });
 
+describe.skipIf(slot.skipped)("a batch whose outcome is unknown", () => {
+  it("does not make the next one, of the same size, look like a repeat of it", async () => {
+    const topic = await topicWithDead({}, 1);
+    const producer = openProducer(slot.server.brokers, { requestTimeout: 500, retries: false });
+    clients.push(producer);
+    const cautious = createKafkaPublisher({ producer });
+    await until(async () => statuses(await cautious.publish([sample(topic, "first")], never())).includes("published"), {
+      what: "the first message",
+    });
+    slot.server.pause();
+    const unknown = await cautious.publish([sample(topic, "a1"), sample(topic, "a2")], never());
+    slot.server.resume();
+    expect(statuses(unknown)).toEqual(["unavailable", "unavailable"]);
+    const next = [sample(topic, "b1"), sample(topic, "b2")];
+    await until(async () => statuses(await cautious.publish(next, never()).catch(() => [])).includes("published"), {
+      what: "the broker",
+    });
+    const got = (await kcatRead(slot.server.brokers, topic)).map(
+      ({ payload }) => JSON.parse(String(payload)) as string,
+    );
+    // Whether it was written is the broker's secret; what was confirmed is there.
+    expect(got.filter((one) => !one.startsWith("a"))).toEqual(["first", "b1", "b2"]);
+  });
+});
+
 describe.skipIf(slot.skipped)("bad input to Kafka and from it", () => {
   it("puts a message of 10 MB, one that is no JSON and one in another encoding aside with their bytes, and goes on", async () => {
     const topic = await topicWithDead({ "max.message.bytes": "12000000" });

@@ -53,6 +53,10 @@ describe("reference", () => {
     ["src/brokers/shared/subscriber-options.ts", "SubscriberOptions", "docs/brokers/redis.md"],
     ["src/brokers/nats/nats-publisher.ts", "NatsPublisherOptions", "docs/brokers/nats.md"],
     ["src/brokers/nats/nats-subscriber.ts", "NatsSubscriberOptions", "docs/brokers/nats.md"],
+    ["src/brokers/kafka/kafka-publisher.ts", "KafkaPublisherOptions", "docs/brokers/kafka.md"],
+    ["src/brokers/kafka/kafka-subscriber.ts", "KafkaSubscriberOptions", "docs/brokers/kafka.md"],
+    ["src/brokers/kafka/kafka-pipeline.ts", "KafkaPipelineOptions", "docs/brokers/kafka.md"],
+    ["src/brokers/kafka/kafka-topics.ts", "DeclareTopics", "docs/brokers/kafka.md"],
     ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
   ])("%s: every field of %s is in %s", (source, name, path) => {
