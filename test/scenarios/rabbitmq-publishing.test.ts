@@ -9,11 +9,14 @@ import {
 } from "../../src/brokers/rabbitmq/index.ts";
 import type { Publisher, PublishResult } from "../../src/core/contracts.ts";
 import type { Message } from "../../src/core/message.ts";
+import { createRelay } from "../../src/relay/relay.ts";
 import { sample, samples } from "../../src/testing/broker/sample-message.ts";
 import { until } from "../harness/deadline.ts";
 import { serverOrSkip } from "../harness/server-or-skip.ts";
+import { hasPostgres } from "../harness/shared-postgres.ts";
 import { startRabbitmq } from "../harness/start-rabbitmq.ts";
 import { testConnection, type TestConnection } from "../support/rabbitmq-connection.ts";
+import { outboxDatabase } from "./support/outbox-database.ts";
 
 const slot = await serverOrSkip("RabbitMQ", () => startRabbitmq({ owned: true }));
 afterAll(() => slot.stop());
@@ -201,6 +204,25 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
       },
       { what: "publishing again", intervalMs: 20 },
     );
+  });
+
+  it.skipIf(!hasPostgres())("takes the dead letters of a relay, with their errors in headers", async () => {
+    await channel.assertExchange("orders", "topic");
+    await channel.assertQueue(stream, { arguments: { "x-queue-type": "quorum" } });
+    await using database = await outboxDatabase();
+    await database.enqueue([{ key: "k", n: 1 }]);
+    const relay = createRelay({
+      store: database.store,
+      name: "to-rabbitmq",
+      publisher: publisherWith(),
+      deadLetters: publisherWith({ route: () => ({ exchange: "", routingKey: stream }) }),
+      maintenance: false,
+    });
+    expect(await relay.drainOnce()).toMatchObject({ published: 0, dead: 1 });
+    const [letter] = await takeAll(stream);
+    expect(JSON.parse(letter?.content.toString() ?? "")).toEqual({ key: "k", n: 1 });
+    expect(letter?.properties.headers).toMatchObject({ "dead-by": "to-rabbitmq", "dead-attempts": "1" });
+    expect(letter?.properties.headers?.["dead-error"]).toMatch(/No queue takes.*"orders".*"changed"/);
   });
 
   it("says once and clearly that the password is wrong", async () => {

@@ -140,27 +140,47 @@ describe.skipIf(slot.skipped)("subscribing to RabbitMQ", () => {
     await send("2", { messageId: "m", type: "known" });
     await until(() => seen.length >= 3, { what: "what is fine" });
     await inbox.stop();
-    expect([String(seen[0]).length, seen[1], seen[2]]).toEqual([10_000_000, 1, 2]);
-    expect(seen).toHaveLength(3);
+    const sizes = seen.map((payload) => (typeof payload === "string" ? payload.length : payload));
+    expect(sizes).toHaveLength(3);
+    expect(new Set(sizes)).toEqual(new Set([1, 2, 10_000_000]));
   });
 
-  it("a message that is delivered again and again and never ends becomes a dead letter", async () => {
-    const subscriber = await subscriberWith({ declare: true, maxDeliveries: 3 });
-    const { got, handle, count } = recorder(async (message) => {
-      if (Buffer.from(message.body as Uint8Array).toString() === "killer") await sleep(50);
-      return DONE;
-    });
-    await subscriber.start("c", handle);
-    await send("killer", { messageId: "k" });
-    for (let deaths = 1; deaths <= 3; deaths++) {
-      await count(deaths);
-      links[1]?.cut();
+  it("a message that subscribers die of becomes a dead letter", async () => {
+    const options = { declare: true, maxDeliveries: 3 };
+    const end = Promise.withResolvers<HandleResult>();
+    const { got, handle, count } = recorder(() => end.promise);
+    for (let deaths = 0; deaths < 3; deaths++) {
+      await (await subscriberWith(options)).start("c", handle);
+      if (deaths === 0) await send("killer", { messageId: "k" });
+      await count(deaths + 1);
+      // All that the server sees of a death.
+      await links.pop()?.[Symbol.asyncDispose]();
     }
+    await (await subscriberWith(options)).start("c", handle);
     const letter = await deadLetter();
     expect(letter.content.toString()).toBe("killer");
     expect(letter.properties.headers).toMatchObject({ "dead-attempts": "3" });
     expect(letter.properties.headers?.["dead-error"]).toContain("never finished");
     expect(got).toHaveLength(3);
+    end.resolve(DONE);
+  });
+
+  it("connections that break while the process lives are no deaths", async () => {
+    const subscriber = await subscriberWith({ declare: true, maxDeliveries: 3 });
+    const { got, handle, count } = recorder(async () => {
+      await sleep(30);
+      return got.length > 8 ? DONE : { status: "unavailable", error: new Error("the database is out") };
+    });
+    await subscriber.start("c", handle);
+    await send("patient", { messageId: "p" });
+    for (let cuts = 1; cuts <= 8; cuts++) {
+      await count(cuts);
+      links[1]?.cut();
+    }
+    await count(9);
+    await until(async () => (await channel.checkQueue(queue)).messageCount === 0, { what: "the end" });
+    await sleep(50);
+    expect(events.filter(({ type }) => type === "dead")).toEqual([]);
   });
 
   it("does not handle a message beside itself when its connection breaks", async () => {

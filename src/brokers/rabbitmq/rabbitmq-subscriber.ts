@@ -15,7 +15,7 @@ export interface RabbitmqSubscriberOptions extends SubscriberOptions {
   deadLetter?: RabbitmqDeadLetter;
   /** Creates the queue, the one for dead letters and its bindings. Default false. */
   declare?: boolean | RabbitmqDeclaration;
-  /** Given to subscribers this often and never finished, a message is put aside. Quorum queues count it. Default 20. */
+  /** Brought back by the deaths of this many subscribers, a message is put aside. Quorum queues count them. Default 20. */
   maxDeliveries?: number;
 }
 

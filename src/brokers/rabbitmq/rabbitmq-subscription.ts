@@ -12,6 +12,8 @@ import { missingQueue, topologyError, unavailable } from "./rabbitmq-errors.ts";
 import type { RabbitmqLink } from "./rabbitmq-link.ts";
 import { prepareTopology, type Topology } from "./rabbitmq-topology.ts";
 
+const MAX_SURVIVALS = 10_000;
+
 export interface SubscriptionOptions {
   readonly link: RabbitmqLink;
   readonly topology: Topology;
@@ -27,6 +29,8 @@ export class RabbitmqSubscription {
   readonly #deliveries: Deliveries;
   readonly #deadLetters: RabbitmqDeadLetters;
   readonly #stopping = new AbortController();
+  /** By message id: how often it went back to the server with this process alive. */
+  readonly #survivals = new Map<string, number>();
   #channel: RabbitmqChannel | undefined;
   #connecting: Promise<void> = Promise.resolve();
 
@@ -120,19 +124,30 @@ export class RabbitmqSubscription {
     // Left to the channel's end, when the server takes it back together with the others, in order.
     if (signal.aborted || this.#stopping.signal.aborted) return;
     const { consumer } = this.#options;
+    const opened = this.#opened(message);
+    const { id } = opened.message;
     const acknowledge = (): void => {
-      if (!signal.aborted) channel.ack(message);
+      if (signal.aborted) return this.#survived(id);
+      channel.ack(message);
+      if (id !== undefined) this.#survivals.delete(id);
     };
     this.#deliveries.take({
-      ...this.#opened(message),
+      ...opened,
       signal,
       done: acknowledge,
       bury: async (error, attempts) => {
         await this.#deadLetters.put(message, consumer, error, attempts, signal);
         acknowledge();
       },
-      release: () => undefined,
+      release: () => this.#survived(id),
     });
+  }
+
+  /** The message comes again though nobody died of it: its connection broke. */
+  #survived(id: string | undefined): void {
+    if (id === undefined) return;
+    if (this.#survivals.size >= MAX_SURVIVALS) this.#survivals.clear();
+    this.#survivals.set(id, (this.#survivals.get(id) ?? 0) + 1);
   }
 
   #opened(delivery: RabbitmqMessage): Pick<Delivery, "message" | "attempts" | "broken"> {
@@ -146,7 +161,8 @@ export class RabbitmqSubscription {
       const id = typeof properties.messageId === "string" ? properties.messageId : undefined;
       return { message: { id, body, headers: {}, routingKey: fields.routingKey }, attempts: 0, broken };
     }
-    if (before < maxDeliveries) return { message, attempts: 0 };
+    const fatal = before - (this.#survivals.get(message.id ?? "") ?? 0);
+    if (fatal < maxDeliveries) return { message, attempts: 0 };
     return { message, attempts: before, broken: deliveredTooOften(before) };
   }
 }
