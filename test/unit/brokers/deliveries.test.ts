@@ -43,7 +43,7 @@ describe("deliveries", () => {
     const { deliveries, take, log } = bench(
       async ({ id, key }) => {
         most = Math.max(most, ++running);
-        await sleep(key === "slow" ? 20 : 1);
+        await sleep(key === "slow" ? 200 : 1);
         running--;
         order.push(String(id));
         return DONE;
