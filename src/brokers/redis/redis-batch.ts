@@ -1,23 +1,15 @@
+import { randomBytes } from "node:crypto";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import type { RedisArgument } from "./redis-client.ts";
 import { sealEntry } from "./redis-entry.ts";
 import { explainRedis, isNotTheMessage, isProtocolError, isReply } from "./redis-errors.ts";
 import { ANSWER_MS, type RedisConnection, type RedisLink } from "./redis-link.ts";
 import type { RedisPublisherSettings, ReplicasWanted } from "./redis-publisher-options.ts";
-import { ADD } from "./redis-scripts.ts";
+import { addEntries, HELD, type Added, type Entry } from "./redis-request.ts";
 
 type Failure = Exclude<PublishResult, { status: "published" }>;
-
-interface Entry {
-  readonly index: number;
-  readonly streamKey: string;
-  readonly args: RedisArgument[];
-  readonly bytes: number;
-  /** Some value in it may be more than this server takes. */
-  readonly large: boolean;
-}
 
 /** What the server takes as one value, where it says so. Without knowing, messages that broke connections are kept in mind. */
 export interface ValueLimit {
@@ -29,10 +21,11 @@ const PUBLISHED: PublishResult = { status: "published" };
 /** What Redis takes as one value unless it is configured otherwise, and the least it can be configured to. */
 const USUAL_MAX_BYTES = 512 * 1024 * 1024;
 const LEAST_MAX_BYTES = 1024 * 1024;
-/** A request holds no more than this: others wait while the server works on it. */
-const REQUEST = { entries: 1000, bytes: 16 * 1024 * 1024 };
+/** What is sent at once, and what of it in one request: the server works on one while the next is being written. */
+const TOGETHER = { entries: 1000, bytes: 16 * 1024 * 1024 };
+const REQUEST = 128;
 
-/** One batch on its way: requests go one after the other, each with what is left and may go. */
+/** One batch on its way, in one go as far as nothing fails; then again with what is left and may go. */
 export class RedisBatch {
   readonly #link: RedisLink;
   readonly #settings: RedisPublisherSettings;
@@ -73,7 +66,7 @@ export class RedisBatch {
       const limit = (this.#limit ??= await this.#limitOf(connection));
       entries ??= this.#seal(limit);
       if (signal.aborted) return;
-      await this.#request(connection, leading(entries));
+      if (entries.length > 0) await this.#request(connection, leading(entries));
       entries = entries.filter(({ index }) => this.#results[index] === undefined && !this.#isStopped(index));
     } while (entries.length > 0);
   }
@@ -84,9 +77,10 @@ export class RedisBatch {
     for (const [index, message] of this.#messages.entries()) {
       if (this.#isStopped(index)) continue;
       try {
-        const args = sealEntry(message, envelope, source, limit.bytes ?? USUAL_MAX_BYTES);
-        const large = limit.bytes === undefined && args.some((arg) => arg.length * 3 > LEAST_MAX_BYTES);
-        entries.push({ index, streamKey: nameOf(streamKey(message)), args, bytes: message.body.length, large });
+        const { shape, values } = sealEntry(message, envelope, source, limit.bytes ?? USUAL_MAX_BYTES);
+        const large = limit.bytes === undefined && values.some((value) => value.length * 3 > LEAST_MAX_BYTES);
+        const bytes = message.body.length;
+        entries.push({ index, streamKey: nameOf(streamKey(message)), shape, values, bytes, large });
       } catch (error) {
         this.#fail(index, { status: "rejected", error });
       }
@@ -95,27 +89,43 @@ export class RedisBatch {
   }
 
   async #request(connection: RedisConnection, entries: readonly Entry[]): Promise<void> {
-    if (entries.length === 0) return;
-    const { declare, trim, replicas } = this.#settings;
-    const keys = [...new Set(entries.map(({ streamKey }) => streamKey))];
-    const numbers = new Map(keys.map((key, i) => [key, String(i + 1)]));
-    const args: RedisArgument[] = [declare ? "1" : "0", ...trim];
-    for (const { streamKey, args: fields } of entries) {
-      args.push(numbers.get(streamKey)!, String(fields.length));
-      for (const field of fields) args.push(field);
+    const { replicas } = this.#settings;
+    const requests = Array.from({ length: Math.ceil(entries.length / REQUEST) }, (_, i) =>
+      entries.slice(i * REQUEST, (i + 1) * REQUEST),
+    );
+    const answers = await this.#sendAll(connection, requests);
+    if (replicas !== undefined) await replicated(connection, replicas);
+    for (const [i, answer] of answers.entries()) {
+      const request = requests[i]!;
+      if (answer.status === "rejected") return this.#unanswered(request, answer.reason);
+      const { added, failure } = answer.value;
+      for (let n = 0; n < added; n++) this.#results[request[n]!.index] = PUBLISHED;
+      // Nothing of what follows was added either.
+      if (failure !== undefined) return failure === HELD ? undefined : this.#judge(request[added]!, failure, entries);
     }
-    let reply: [added: number, failure?: Buffer];
-    try {
-      reply = (await connection.run(ADD, keys, args)) as typeof reply;
-    } catch (error) {
-      if (isReply(error) && !isNotTheMessage(error.message)) return this.#refused(entries, error);
-      if (entries[0]!.large && (await this.#hasBroken(entries[0]!))) return this.#refused(entries, error as Error);
-      throw error;
+  }
+
+  async #sendAll(
+    connection: RedisConnection,
+    requests: readonly (readonly Entry[])[],
+  ): Promise<PromiseSettledResult<Added>[]> {
+    const key = `txbox:baton:${requests.length === 1 ? "none" : randomBytes(9).toString("base64url")}`;
+    const answers: Promise<Added>[] = [];
+    for (const [i, request] of requests.entries()) {
+      if (i > 0) await nextTurn();
+      const after = i === 0 ? "" : String(i);
+      const pass = i === requests.length - 1 ? "" : String(i + 1);
+      const answer = addEntries(connection, request, this.#settings, { key, after, pass });
+      answer.catch(() => undefined);
+      answers.push(answer);
     }
-    const [added, failure] = reply;
-    if (replicas !== undefined && added > 0) await replicated(connection, replicas);
-    for (let i = 0; i < added; i++) this.#results[entries[i]!.index] = PUBLISHED;
-    if (failure !== undefined) this.#judge(entries[added]!, failure.toString(), entries);
+    return Promise.allSettled(answers);
+  }
+
+  async #unanswered(request: readonly Entry[], error: unknown): Promise<void> {
+    if (isReply(error) && !isNotTheMessage(error.message)) return this.#refused(request, error);
+    if (request[0]!.large && (await this.#hasBroken(request[0]!))) return this.#refused(request, error as Error);
+    throw error;
   }
 
   /** Nothing of the request was done: one message in it is to blame. */
@@ -129,7 +139,7 @@ export class RedisBatch {
     const half = Math.ceil(entries.length / 2);
     for (const part of [entries.slice(0, half), entries.slice(half)]) {
       const left = part.filter(({ index }) => !this.#isStopped(index));
-      await this.#request(await this.#link.connection(), left);
+      if (left.length > 0) await this.#request(await this.#link.connection(), left);
     }
   }
 
@@ -170,12 +180,12 @@ export class RedisBatch {
   }
 }
 
-/** As many entries as make one request, and at least one; a large one goes alone. */
+/** As many entries as go together, and at least one; a large one goes alone. */
 function leading(entries: readonly Entry[]): readonly Entry[] {
   if (entries[0]?.large === true) return entries.slice(0, 1);
   let bytes = 0;
   const end = entries.findIndex(
-    (entry, i) => i > 0 && (i >= REQUEST.entries || (bytes += entry.bytes) > REQUEST.bytes || entry.large),
+    (entry, i) => i > 0 && (i >= TOGETHER.entries || (bytes += entry.bytes) > TOGETHER.bytes || entry.large),
   );
   return end === -1 ? entries : entries.slice(0, end);
 }

@@ -18,21 +18,33 @@ const TRANSPORT: Transport = {
 /** Fields and values of a stream's entry, as delivered. */
 export type RawFields = readonly Buffer[];
 
-/** Fields and values of a message, one after the other. */
+/** What a message has to say: the names of its fields as one text, and their values. */
+export interface SealedEntry {
+  readonly shape: string;
+  readonly values: readonly RedisArgument[];
+}
+
+/** Between the names of a shape; no name has it. */
+export const NAME_END = "\0";
+
 export function sealEntry(
   message: Message,
   format: EnvelopeFormat,
   source: string | undefined,
   maxBytes: number,
-): RedisArgument[] {
+): SealedEntry {
   const fields = sealEnvelope(message, format, TRANSPORT, source);
-  const args: RedisArgument[] = [];
-  for (const name in fields) args.push(name, checked(fields[name]!, name, maxBytes));
-  if (args.length > 2 * MAX_FIELDS) throw tooManyHeaders(args.length / 2);
+  const values: RedisArgument[] = [];
+  let shape = "";
+  for (const name in fields) {
+    shape += name + NAME_END;
+    values.push(checked(fields[name]!, name, maxBytes));
+  }
+  if (values.length > MAX_FIELDS) throw tooManyHeaders(values.length);
   const { body } = message;
   const bytes = typeof body === "string" ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  args.push(BODY, checked(bytes, BODY, maxBytes));
-  return args;
+  values.push(checked(bytes, BODY, maxBytes));
+  return { shape: shape + BODY, values };
 }
 
 /** Throws a PermanentError for a broken envelope. */

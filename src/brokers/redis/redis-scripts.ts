@@ -11,35 +11,50 @@ function script(source: string): Script {
 }
 
 /**
- * Adds entries in order and ends at the first that fails: nothing behind it has been tried.
- * KEYS: streams. ARGV: "1" to create streams, how to trim, its threshold; then for each entry the number of its
- * stream, how many fields and values follow, and these. Answers {how many were added, error of the next}; no error: all.
+ * Adds entries in order and ends at the first that fails: nothing behind it has been tried. Requests that are sent at
+ * once pass a baton: one adds nothing unless all entries of the one before were added.
+ * KEYS: baton, streams. ARGV: "1" to create streams, how to trim, its threshold, the baton to wait for, the one to pass on;
+ * how many shapes follow, each with the number of its fields and their names; then for each entry the number of its
+ * shape, that of its stream, and its values. Answers {how many were added, error of the next}; no error: all.
  */
 export const ADD: Script = script(`
-local create, trim, threshold = ARGV[1] == '1', ARGV[2], ARGV[3]
-local at, last, added, failure = 4, #ARGV, 0, nil
-while at <= last do
-  local key, ends = KEYS[tonumber(ARGV[at])], at + 1 + tonumber(ARGV[at + 1])
-  local reply
-  if create then
-    reply = redis.pcall('XADD', key, '*', unpack(ARGV, at + 2, ends))
-  else
-    reply = redis.pcall('XADD', key, 'NOMKSTREAM', '*', unpack(ARGV, at + 2, ends))
+local create, trim, threshold, after, pass = ARGV[1] == '1', ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if after ~= '' and redis.call('GET', KEYS[1]) ~= after then return {0, 'HELD'} end
+local shapes, at = {}, 7
+for shape = 1, tonumber(ARGV[6]) do
+  local fields, entry = tonumber(ARGV[at]), {'XADD', '', '*'}
+  if not create then entry = {'XADD', '', 'NOMKSTREAM', '*'} end
+  local head = #entry
+  for field = 1, fields do
+    entry[head + 2 * field - 1] = ARGV[at + field]
+    entry[head + 2 * field] = ''
   end
+  shapes[shape] = {entry, head, fields}
+  at = at + 1 + fields
+end
+local last, added, failure = #ARGV, 0, nil
+while at <= last do
+  local shape = shapes[tonumber(ARGV[at])]
+  local entry, head, fields = shape[1], shape[2], shape[3]
+  at = at + 1
+  entry[2] = KEYS[1 + ARGV[at]]
+  for field = 1, fields do entry[head + 2 * field] = ARGV[at + field] end
+  local reply = redis.pcall(unpack(entry))
   if not reply then failure = 'MISSING' break end
   if type(reply) == 'table' and reply.err then failure = reply.err break end
   added = added + 1
-  at = ends + 1
+  at = at + fields + 1
 end
 if trim ~= '' and added > 0 then
   if trim == 'MINID' then
     local now = redis.call('TIME')
     threshold = string.format('%.0f', math.max(0, now[1] * 1000 + math.floor(now[2] / 1000) - threshold))
   end
-  for _, key in ipairs(KEYS) do redis.pcall('XTRIM', key, trim, '~', threshold) end
+  for stream = 2, #KEYS do redis.pcall('XTRIM', KEYS[stream], trim, '~', threshold) end
 end
-if failure then return {added, failure} end
-return {added}
+if pass ~= '' and not failure then redis.call('SET', KEYS[1], pass, 'PX', 60000)
+elseif after ~= '' then redis.pcall('DEL', KEYS[1]) end
+return {added, failure}
 `);
 
 /** KEYS: lock. ARGV: token, ms. Answers 1 when it is still ours, 0 when it is nobody's, -1 when another has it. */
