@@ -1,6 +1,6 @@
 import { Redis } from "ioredis";
 import { createRedisPublisher, createRedisSubscriber } from "../../src/brokers/redis/index.ts";
-import { sealEntry } from "../../src/brokers/redis/redis-entry.ts";
+import { NAME_END, sealEntry } from "../../src/brokers/redis/redis-entry.ts";
 import { createGate } from "../lib/gate.ts";
 import { STREAM } from "../lib/messages.ts";
 import { type Broker, CONCURRENCY, CONSUMER, PREFETCH } from "./broker.ts";
@@ -27,7 +27,10 @@ export async function openRedis(address: string): Promise<Broker> {
     publisher: () => Promise.resolve(createRedisPublisher({ client })),
     subscriber: () => Promise.resolve(createRedisSubscriber({ client, streams: STREAM })),
     rawPublisher(messages) {
-      const ready = messages.map((message) => sealEntry(message, "native", undefined, MAX_BYTES));
+      const ready = messages.map((message) => {
+        const { shape, values } = sealEntry(message, "native", undefined, MAX_BYTES);
+        return shape.split(NAME_END).flatMap((name, i) => [name, values[i]!]);
+      });
       return Promise.resolve(async (from: number, to: number) => {
         const pipeline = client.pipeline();
         for (let i = from; i < to; i += 1) pipeline.xadd(STREAM, "*", ...ready[i]!);
