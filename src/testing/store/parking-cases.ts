@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Message } from "../../core/message.ts";
 import { within } from "../eventually.ts";
 import { dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
@@ -182,6 +183,9 @@ export const parkingCases: readonly StoreCase[] = [
       const keyed = range(1, 6).map((n) => message(`${n} ${large}`, { key: `k${n}` }));
       const single = range(7, 9).map((n) => ({ stream: "s", type: "t", payload: `${n} ${large}` }));
       await enqueue(context, ...keyed, ...single);
+      await consumer.drain();
+      // All of them are due at once then.
+      await sleep(450);
       await consumer.take(9);
       const got = payloads(consumer.published).map((text) => Number.parseInt(String(text), 10));
       assert.deepEqual(
