@@ -5,6 +5,7 @@ import * as drain from "./drain.ts";
 import * as enqueue from "./enqueue.ts";
 import * as inbox from "./inbox.ts";
 import * as latency from "./latency.ts";
+import * as mongodb from "./mongodb.ts";
 import * as peers from "./peers.ts";
 
 interface Section {
@@ -15,7 +16,7 @@ interface Section {
   run(context: Context): Promise<void>;
 }
 
-export type SectionName = "drain" | "enqueue" | "latency" | "inbox" | "backlog" | "peers" | "brokers";
+export type SectionName = "drain" | "enqueue" | "latency" | "inbox" | "backlog" | "peers" | "brokers" | "mongodb";
 
 /** In the order of the run. A new section is a file beside this one and a line here. */
 export const SECTIONS: Record<SectionName, Section> = {
@@ -28,4 +29,5 @@ export const SECTIONS: Record<SectionName, Section> = {
   peers: { ...peers, byDefault: false },
   // The servers alone take a quarter of a quick run to start.
   brokers: { ...brokers, byDefault: "full" },
+  mongodb: { ...mongodb, byDefault: "full" },
 };

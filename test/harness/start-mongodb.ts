@@ -13,6 +13,8 @@ export interface MongodbOptions {
   readonly standalone?: boolean;
   /** Start a private server though TXBOX_TEST_MONGODB_URL is set: for suites that kill or restart it. */
   readonly owned?: boolean;
+  /** Default 0.5. */
+  readonly cacheGb?: number;
   /** More arguments for mongod. */
   readonly args?: readonly string[];
   readonly startTimeoutMs?: number;
@@ -100,13 +102,13 @@ class LocalMongodb implements MongodbServer {
   }
 
   async start(): Promise<void> {
-    const { standalone = false, args = [], startTimeoutMs = 30_000 } = this.#options;
+    const { standalone = false, cacheGb = 0.5, args = [], startTimeoutMs = 30_000 } = this.#options;
     const log = openSync(join(this.#folder, "log"), "a");
     const flags = ["--dbpath", join(this.#folder, "data"), "--port", String(this.port), "--bind_ip", "127.0.0.1"];
     const more = [
       "--nounixsocket",
       "--wiredTigerCacheSizeGB",
-      "0.5",
+      String(cacheGb),
       ...(standalone ? [] : ["--replSet", REPLICA_SET]),
     ];
     const child = spawn(this.#binary, [...flags, ...more, ...args], {

@@ -18,7 +18,8 @@ const SEQUENCE_REST_MS = 7 * 86_400_000;
 
 /** Every index by collection. Those for work are partial: they hold open work only, however many documents are done. */
 export function indexesOf(names: Names, { retentionMs }: IndexOptions): ReadonlyMap<string, readonly IndexSpec[]> {
-  const present = (field: string) => ({ [field]: { $type: "string" } });
+  // Implied by an equality with any text, which `$type` is not.
+  const present = (field: string) => ({ [field]: { $gt: "" } });
   return new Map<string, readonly IndexSpec[]>([
     [
       names.outbox,
