@@ -145,6 +145,24 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     expect(events.some(({ type }) => type === "recovered")).toBe(true);
   }, 90_000);
 
+  it("hands nothing on before it knows what was lost, though an old request brings messages at once", async () => {
+    const slow = delayed(await world.connect(), 300);
+    const { got, handle, until } = recorder();
+    await (await subscriber({ connection: slow })).start("c", handle);
+    const sent = samples(world.stream, ["a"], 30);
+    await send(sent.slice(0, 10));
+    await until(10);
+    world.proxy.mute();
+    await send(sent.slice(10, 20));
+    await eventually(async () => expect((await consumerInfo()).delivered.stream_seq).toBe(20));
+    world.proxy.cut();
+    await eventually(() => expect(events.map(({ type }) => type)).toContain("outage"));
+    await sleep(150);
+    await send(sent.slice(20));
+    await until(30);
+    expect(payloadsOf(got, "a")).toEqual(numbers(0, 30));
+  });
+
   it("acknowledges after the outage what was done meanwhile, and nothing is handled twice", async () => {
     const [all, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const { got, handle, until } = recorder(async () => {
@@ -343,6 +361,21 @@ function without(connection: NatsConnection, drop: (payload: unknown) => boolean
       if (name !== "publish") return value.bind(target);
       return (subject: string, payload: unknown, options: unknown) =>
         drop(payload) ? undefined : target.publish(subject, payload as string, options as never);
+    },
+  });
+}
+
+/** A connection whose requests take a while. */
+function delayed(connection: NatsConnection, ms: number): Client {
+  return new Proxy(connection, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name, target);
+      if (typeof value !== "function") return value;
+      if (name !== "request") return value.bind(target);
+      return async (...args: Parameters<NatsConnection["request"]>) => {
+        await sleep(ms);
+        return target.request(...args);
+      };
     },
   });
 }

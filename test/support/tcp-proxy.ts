@@ -4,13 +4,18 @@ import { createServer, connect, type Socket } from "node:net";
 export interface TcpProxy {
   readonly port: number;
   cut(): void;
+  /** What the server sends gets lost, until the connections are cut. */
+  mute(): void;
   close(): Promise<void>;
 }
 
 export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
+  const answering = new Map<Socket, Socket>();
   const server = createServer((near) => {
     const far = connect(targetPort, "127.0.0.1");
+    answering.set(far, near);
+    far.on("close", () => answering.delete(far));
     for (const [one, other] of [
       [near, far],
       [far, near],
@@ -32,6 +37,12 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   return {
     port: address.port,
     cut,
+    mute() {
+      for (const [far, near] of answering) {
+        far.unpipe(near);
+        far.resume();
+      }
+    },
     close: () =>
       new Promise((resolve) => {
         cut();

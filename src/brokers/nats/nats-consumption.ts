@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { backoffMs } from "../../core/backoff.ts";
 import type { Handle } from "../../core/contracts.ts";
 import { describeError, UnavailableError } from "../../core/errors.ts";
@@ -6,16 +5,15 @@ import { Deliveries } from "../shared/deliveries.ts";
 import type { SubscriberSettings } from "../shared/subscriber-options.ts";
 import { MessageHand } from "./message-hand.ts";
 import type { NatsConnection, NatsMessage, NatsSubscription } from "./nats-client.ts";
+import { NatsAnswers } from "./nats-answers.ts";
 import { publishDeadLetter } from "./nats-dead-letter.ts";
 import { deliveryInfo, HeldMessage, type Hands } from "./nats-delivery.ts";
-import { statusOf } from "./nats-headers.ts";
 import { NatsLink } from "./nats-link.ts";
 import { OrderGate } from "./order-gate.ts";
 import { missing, type PreparedConsumer } from "./prepare-consumer.ts";
+import { PullRequests } from "./pull-requests.ts";
 import { countLost, recoverLost } from "./recover-lost.ts";
 
-const PULL_EXPIRES_MS = 30_000;
-const HEARTBEAT_MS = 5000;
 const LOOK_EVERY_MS = 1000;
 const STOP_WAIT_MS = 2000;
 const SAME_CONSUMER_MS = 1000;
@@ -33,41 +31,39 @@ export class NatsConsumption implements Hands {
   readonly #options: ConsumptionOptions;
   readonly #deliveries: Deliveries;
   readonly #hand = new MessageHand();
-  readonly #inbox: string;
+  readonly #requests: PullRequests;
   readonly #stopping = new AbortController();
   readonly #link: NatsLink;
-  /** Answers that could not be sent while the connection was down. */
-  #unsent: { reply: string; word: string }[] = [];
+  readonly #answers: NatsAnswers;
   #gate: OrderGate | undefined;
+  /** What came before it was known whether something is missing: a request may outlive its connection. */
+  #early: HeldMessage[] = [];
   #subscription: NatsSubscription | undefined;
   #created: number | undefined;
   #loop: Promise<void> | undefined;
   #lifeTimer: NodeJS.Timeout | undefined;
   #wake: () => void = () => undefined;
-  #pulls = 0;
-  /** Messages that the present pull may still bring. */
-  #requested = 0;
-  #heardAt = 0;
   /** Why the consumer has to be looked at before messages are asked for. */
   #trouble: UnavailableError | undefined;
   #troubles = 0;
   #pauseMs = 0;
 
   constructor(options: ConsumptionOptions) {
-    const { connection, consumer, handle, settings } = options;
+    const { api, connection, consumer, durable, handle, inboxPrefix, settings, stream } = options;
     this.#options = options;
-    this.#inbox = `${options.inboxPrefix}.${randomUUID()}`;
+    this.#requests = new PullRequests(connection, api.subject(`CONSUMER.MSG.NEXT.${stream}.${durable}`), inboxPrefix);
     this.#deliveries = new Deliveries(consumer, handle, settings);
     this.#link = new NatsLink(connection, {
       down: (error) => this.#troubled(error),
       up: () => this.#wake(),
       denied: (error) => this.#denied(error),
     });
+    this.#answers = new NatsAnswers(connection, this.#link, (error) => this.#troubled(error));
   }
 
   async start(): Promise<void> {
     const { connection, ackWaitMs } = this.#options;
-    this.#subscription = connection.subscribe(`${this.#inbox}.*`, {
+    this.#subscription = connection.subscribe(`${this.#requests.inbox}.*`, {
       callback: (error, message) => {
         if (error === null) this.#receive(message);
         else this.#troubled(new UnavailableError(`NATS ended the subscription: ${error.message}`));
@@ -89,20 +85,20 @@ export class NatsConsumption implements Hands {
     this.#wake();
     const stopped = this.#deliveries.stop();
     await this.#loop;
-    for (const held of this.#gate?.open() ?? []) this.release(held);
+    for (const held of this.#waiting()) this.release(held);
     // What is on its way here goes back; so does what has not begun.
-    if (this.#link.down === undefined) await this.#briefly(this.#subscription?.drain());
+    if (this.#link.down === undefined) await this.#briefly(() => this.#subscription?.drain());
     else this.#subscription?.unsubscribe();
     await stopped;
     clearInterval(this.#lifeTimer);
-    if (this.#link.down === undefined) await this.#briefly(this.#options.connection.flush());
+    if (this.#link.down === undefined) await this.#briefly(() => this.#options.connection.flush());
     this.#link.end();
   }
 
   /** The server may be gone, and with it the answer. */
-  async #briefly(action: Promise<unknown> | undefined): Promise<void> {
+  async #briefly(action: () => Promise<unknown> | undefined): Promise<void> {
     const late = new AbortController();
-    const done = Promise.resolve(action).then(
+    const done = (async () => action())().then(
       () => late.abort(),
       () => late.abort(),
     );
@@ -111,7 +107,7 @@ export class NatsConsumption implements Hands {
 
   done(held: HeldMessage): void {
     if (held.signal.aborted) return;
-    this.#answer(held.reply, "+ACK");
+    this.#answers.settle(held.reply, "+ACK");
     this.#hand.settle(held);
     this.#wakeForRoom();
   }
@@ -122,7 +118,7 @@ export class NatsConsumption implements Hands {
     if (this.#link.down !== undefined) throw this.#link.down;
     await publishDeadLetter({ connection, subject: deadLetter, stream, consumer }, held, error, attempts);
     if (held.signal.aborted) return;
-    this.#answer(held.reply, "+TERM");
+    this.#answers.settle(held.reply, "+TERM");
     this.#hand.settle(held);
     this.#wakeForRoom();
   }
@@ -130,28 +126,27 @@ export class NatsConsumption implements Hands {
   release(held: HeldMessage): void {
     if (held.signal.aborted) return;
     this.#hand.remove(held);
-    if (this.#link.down === undefined) this.#options.connection.publish(held.reply, "-NAK");
+    this.#answers.say(held.reply, "-NAK");
     this.#wakeForRoom();
   }
 
   postpone(held: HeldMessage, delayMs: number): boolean {
-    if (held.signal.aborted || this.#link.down !== undefined) return false;
-    this.#options.connection.publish(held.reply, `-NAK ${JSON.stringify({ delay: Math.max(1, delayMs) * 1e6 })}`);
+    if (held.signal.aborted) return false;
+    if (!this.#answers.say(held.reply, `-NAK {"delay":${Math.max(1, delayMs) * 1e6}}`)) return false;
     if (this.#options.shared) this.#hand.remove(held);
     else this.#hand.postpone(held);
     this.#wakeForRoom();
     return true;
   }
 
-  #answer(reply: string, word: string): void {
-    if (this.#link.down === undefined) this.#options.connection.publish(reply, word);
-    else this.#unsent.push({ reply, word });
-  }
-
   async #run(): Promise<void> {
     while (!this.#stopping.signal.aborted) {
       if (this.#trouble !== undefined && this.#link.down === undefined) await this.#mend();
-      if (this.#trouble === undefined) await this.#look();
+      try {
+        if (this.#trouble === undefined) await this.#look();
+      } catch (cause) {
+        this.#troubled(new UnavailableError(`The NATS client failed: ${describeError(cause)}`, { cause }));
+      }
       await this.#sleep();
     }
   }
@@ -160,19 +155,19 @@ export class NatsConsumption implements Hands {
   async #look(): Promise<void> {
     const { clock, prefetch } = this.#options.settings;
     const now = clock.monotonic();
-    if (this.#requested > 0 && now > this.#heardAt + 3 * HEARTBEAT_MS) {
+    if (this.#requests.seemsDead(now)) {
       this.#troubled(new UnavailableError("NATS sends no heartbeats for this consumer"));
       return;
     }
     if (this.#gate !== undefined) await this.#tendGate(this.#gate, now);
-    if (this.#requested > 0) return;
-    const room = this.#gate?.wants(now, prefetch) ?? prefetch - this.#hand.size;
-    if (this.#gate === undefined ? room >= this.#leastPull : room > 0) this.#pull(room, now);
+    if (this.#requests.open > 0) return;
+    const wanted = this.#gate?.wants(now, prefetch) ?? (this.#hasRoom ? prefetch - this.#hand.size : 0);
+    if (wanted > 0) this.#requests.ask(wanted, now);
   }
 
   async #tendGate(gate: OrderGate, now: number): Promise<void> {
     const { api, stream, durable } = this.#options;
-    if (!gate.mayOpen(now) && now > this.#heardAt + LOOK_EVERY_MS / 2) {
+    if (!gate.mayOpen(now) && this.#requests.silence(now) > LOOK_EVERY_MS / 2) {
       const info = await api.consumer(stream, durable).catch(() => undefined);
       if (info !== undefined) gate.correct(countLost(this.#hand, info).count);
     }
@@ -185,23 +180,14 @@ export class NatsConsumption implements Hands {
     for (const one of held) this.#deliveries.take(one);
   }
 
-  /** Fewer than this are not worth a request. */
-  get #leastPull(): number {
-    return Math.ceil(this.#options.settings.prefetch / 4);
-  }
-
-  #pull(batch: number, now: number): void {
-    const { api, stream, durable, connection } = this.#options;
-    this.#requested = batch;
-    this.#heardAt = now;
-    const request = { batch, expires: PULL_EXPIRES_MS * 1e6, idle_heartbeat: HEARTBEAT_MS * 1e6 };
-    connection.publish(api.subject(`CONSUMER.MSG.NEXT.${stream}.${durable}`), JSON.stringify(request), {
-      reply: `${this.#inbox}.${++this.#pulls}`,
-    });
+  /** Fewer than a quarter are not worth a request. */
+  get #hasRoom(): boolean {
+    const { prefetch } = this.#options.settings;
+    return prefetch - this.#hand.size >= Math.ceil(prefetch / 4);
   }
 
   #receive(message: NatsMessage): void {
-    this.#heardAt = this.#options.settings.clock.monotonic();
+    this.#requests.heard(this.#options.settings.clock.monotonic());
     const reply = message.reply ?? "";
     const info = deliveryInfo(reply);
     if (info === undefined) {
@@ -209,7 +195,7 @@ export class NatsConsumption implements Hands {
       return;
     }
     this.#troubles = 0;
-    if (this.#requested > 0 && --this.#requested === 0) this.#wake();
+    if (this.#requests.delivered()) this.#wake();
     const { sequence, stamp, count } = info;
     const known = this.#hand.get(sequence);
     if (known !== undefined && known.stamp === stamp) {
@@ -218,13 +204,13 @@ export class NatsConsumption implements Hands {
     }
     const settled = this.#hand.settledStamp(sequence);
     if (settled === stamp) {
-      this.#answer(reply, "+ACK");
+      this.#answers.say(reply, "+ACK");
       return;
     }
     // Another message at the same place: the stream was made anew.
     if (known !== undefined || settled !== undefined) this.#reset();
     if (this.#stopping.signal.aborted) {
-      this.#options.connection.publish(reply, "-NAK");
+      this.#answers.say(reply, "-NAK");
       return;
     }
     const attempts = Math.max(0, count - 1 - this.#hand.timesLost(sequence));
@@ -233,6 +219,10 @@ export class NatsConsumption implements Hands {
 
   #take(held: HeldMessage): void {
     this.#hand.add(held);
+    if (this.#trouble !== undefined) {
+      this.#early.push(held);
+      return;
+    }
     if (this.#gate === undefined) {
       this.#deliveries.take(held);
       return;
@@ -245,17 +235,14 @@ export class NatsConsumption implements Hands {
   }
 
   #status(message: NatsMessage): void {
-    const status = statusOf(message);
-    if (status === undefined || status.code === 100 || message.subject !== `${this.#inbox}.${this.#pulls}`) return;
-    this.#requested = 0;
-    // 404 and 408: the time of the request is over.
-    if (status.code === 404 || status.code === 408) this.#wake();
-    else this.#troubled(new UnavailableError(`NATS ended the request: ${status.description} (${status.code})`));
+    const status = this.#requests.status(message);
+    if (status === true) this.#wake();
+    else if (status !== false) this.#troubled(status);
   }
 
   #troubled(error: UnavailableError): void {
     const { settings, consumer } = this.#options;
-    this.#requested = 0;
+    this.#requests.forget();
     if (this.#trouble === undefined && !this.#stopping.signal.aborted) {
       settings.emit({ type: "outage", consumer, error: describeError(error), attempt: 1, delayMs: 0 });
     }
@@ -265,7 +252,7 @@ export class NatsConsumption implements Hands {
 
   #denied(error: Error): void {
     const { stream, durable } = this.#options;
-    if (!error.message.includes(`.${stream}.${durable}`) && !error.message.includes(this.#inbox)) return;
+    if (!error.message.includes(`.${stream}.${durable}`) && !error.message.includes(this.#requests.inbox)) return;
     this.#troubled(
       new UnavailableError(`NATS does not allow it: ${error.message}`, { fix: "Give this user the right" }),
     );
@@ -282,6 +269,7 @@ export class NatsConsumption implements Hands {
       await this.#recover();
       if (this.#trouble !== seen) return;
       this.#trouble = undefined;
+      this.#sortOut();
       settings.emit({ type: "recovered", consumer });
     } catch (error) {
       const [attempt, delayMs] = [this.#troubles, this.#pauseMs];
@@ -300,36 +288,41 @@ export class NatsConsumption implements Hands {
     // A server that was started again gives a time that differs by a few milliseconds.
     if (Math.abs(created - (this.#created ?? created)) > SAME_CONSUMER_MS) this.#reset();
     this.#created = created;
-    for (const { reply, word } of this.#unsent.splice(0)) connection.publish(reply, word);
+    this.#answers.catchUp();
     this.#showLife();
     if (shared) return;
     const lost = await recoverLost({ connection, api, hand: this.#hand, stream, durable, innocent: !first }, info);
-    const waiting = this.#gate?.open() ?? [];
-    this.#gate = undefined;
-    if (lost.count > 0) this.#gate = new OrderGate(lost, settings.clock.monotonic(), ackWaitMs);
-    for (const held of waiting) this.#regate(held);
+    this.#early = this.#waiting();
+    this.#gate = lost.count > 0 ? new OrderGate(lost, settings.clock.monotonic(), ackWaitMs) : undefined;
   }
 
-  /** What waited at the gate before the connection broke waits on, if there is a gate again. */
-  #regate(held: HeldMessage): void {
-    if (held.signal.aborted) return;
-    if (this.#gate === undefined) this.#deliveries.take(held);
-    else this.#gate.keep(held);
+  /** What was held back before waits on at the gate, or may go now. */
+  #sortOut(): void {
+    for (const held of this.#early.splice(0)) {
+      if (this.#gate === undefined) this.#deliveries.take(held);
+      else this.#gate.keep(held);
+    }
+  }
+
+  /** Takes out what is held back, in the order of the stream. */
+  #waiting(): HeldMessage[] {
+    const waiting = [...(this.#gate?.open() ?? []), ...this.#early.splice(0)];
+    return waiting.sort((a, b) => a.sequence - b.sequence);
   }
 
   #reset(): void {
     this.#gate = undefined;
-    this.#unsent = [];
+    this.#early = [];
+    this.#answers.forget();
     this.#hand.reset();
   }
 
   #showLife(): void {
-    if (this.#link.down !== undefined) return;
-    for (const { reply } of this.#hand) this.#options.connection.publish(reply, "+WPI");
+    for (const { reply } of this.#hand) if (!this.#answers.say(reply, "+WPI")) return;
   }
 
   #wakeForRoom(): void {
-    if (this.#requested === 0 && this.#options.settings.prefetch - this.#hand.size >= this.#leastPull) this.#wake();
+    if (this.#requests.open === 0 && this.#hasRoom) this.#wake();
   }
 
   async #sleep(): Promise<void> {
@@ -344,7 +337,6 @@ export class NatsConsumption implements Hands {
   #needsNoSleep(): boolean {
     if (this.#stopping.signal.aborted) return true;
     if (this.#trouble !== undefined) return this.#link.down === undefined;
-    if (this.#requested > 0) return false;
-    return this.#gate === undefined && this.#options.settings.prefetch - this.#hand.size >= this.#leastPull;
+    return this.#requests.open === 0 && this.#gate === undefined && this.#hasRoom;
   }
 }
