@@ -123,9 +123,9 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
 
   describe("a queue that is full now and then", () => {
     /** Sends 40 messages of one key until all are out: what each attempt said, and what came in which order. */
-    async function throughFullQueue(pipelineKeys: boolean): Promise<{ said: string[][]; got: unknown[] }> {
+    async function throughFullQueue(): Promise<{ said: string[][]; got: unknown[] }> {
       await bound(stream, { "x-max-length": 5, "x-overflow": "reject-publish" });
-      const publisher = publisherWith({ pipelineKeys });
+      const publisher = publisherWith({});
       const [said, got, acks]: [string[][], unknown[], Promise<void>[]] = [[], [], []];
       const consumer = await link.connection.createChannel();
       await consumer.prefetch(1);
@@ -155,17 +155,10 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
       /^(published )*(failed (unavailable )*)?$/.test(`${attempt.join(" ")} `);
 
     it("lets nothing of the key overtake", async () => {
-      const { said, got } = await throughFullQueue(false);
+      const { said, got } = await throughFullQueue();
       expect(said.filter((attempt) => !inOrder(attempt))).toEqual([]);
       expect(said.flat()).toContain("failed");
       expect(got).toEqual(Array.from({ length: 40 }, (_, i) => i));
-    });
-
-    it("turns pipelineKeys off at the first refusal", async () => {
-      const { said, got } = await throughFullQueue(true);
-      expect(said[0]).toContain("failed");
-      expect(said.slice(1).filter((attempt) => !inOrder(attempt))).toEqual([]);
-      expect(new Set(got).size).toBe(40);
     });
   });
 

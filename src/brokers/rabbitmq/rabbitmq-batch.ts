@@ -18,8 +18,6 @@ export interface BatchOptions {
   /** By message; an error in place of a route is the message's result. */
   readonly routes: readonly (RabbitmqRoute | Error)[];
   readonly seal: (message: Message) => RabbitmqPublish;
-  /** The next message of a key goes out without waiting for the one before. */
-  readonly pipelineKeys: boolean;
   /** Why the connection is gone, when it is. */
   readonly whyLost: () => unknown;
   /** Another channel, for this batch only. */
@@ -54,7 +52,7 @@ export class RabbitmqBatch {
     this.#next = new Int32Array(options.messages.length).fill(NONE);
     const last = new Map<string, number>();
     for (const [i, { stream, key }] of options.messages.entries()) {
-      const name = key === null || options.pipelineKeys ? undefined : `${stream}\0${key}`;
+      const name = key === null ? undefined : `${stream}\0${key}`;
       const before = name === undefined ? undefined : last.get(name);
       if (name !== undefined) last.set(name, i);
       if (before === undefined) this.#ready.push(i);

@@ -24,11 +24,6 @@ export interface RabbitmqPublisherOptions {
   source?: string;
   /** Creates the exchanges that messages go to, as durable topic exchanges. Default false. */
   declare?: boolean;
-  /**
-   * Send the messages of a key without waiting for each other's confirms. Keeps their order only if no queue refuses
-   * single messages: quorum queues without `reject-publish`. Ends at the first refusal. Default false.
-   */
-  pipelineKeys?: boolean;
   /** Without a single confirm for this long, the broker counts as out. Default 30 s. */
   confirmTimeoutMs?: number;
   clock?: Clock;
@@ -53,7 +48,6 @@ class RabbitmqPublisher implements Publisher {
   readonly #channels: ChannelKeeper;
   readonly #exchanges: KnownExchanges;
   readonly #confirmTimeoutMs: number;
-  #pipelineKeys: boolean;
   readonly #route: (message: Message) => RabbitmqRoute;
   readonly #seal: (message: Message) => ReturnType<typeof sealForRabbitmq>;
   readonly #batches = new Set<Promise<unknown>>();
@@ -65,7 +59,6 @@ class RabbitmqPublisher implements Publisher {
     this.#clock = options.clock ?? systemClock;
     this.#channels = new ChannelKeeper(this.#link, this.#clock);
     this.#exchanges = new KnownExchanges(this.#link, declare, this.#clock);
-    this.#pipelineKeys = options.pipelineKeys ?? false;
     this.#confirmTimeoutMs = options.confirmTimeoutMs ?? 30_000;
     this.#route = route;
     this.#seal = (message) => sealForRabbitmq(message, envelope, source);
@@ -106,7 +99,6 @@ class RabbitmqPublisher implements Publisher {
       messages,
       routes,
       seal: this.#seal,
-      pipelineKeys: this.#pipelineKeys,
       whyLost: () => this.#link.error,
       reopen: async () => {
         this.#exchanges.forget();
@@ -117,10 +109,7 @@ class RabbitmqPublisher implements Publisher {
     });
     const stopWatching = this.#watch(batch, channel, signal);
     try {
-      const results = await batch.run();
-      // Some queue does refuse messages: from now on the order of keys has to be kept here.
-      if (this.#pipelineKeys) this.#pipelineKeys = !results.some(isRefusal);
-      return results;
+      return await batch.run();
     } finally {
       stopWatching();
       await Promise.all(own.map((one) => one.close()));
@@ -167,14 +156,9 @@ const OPTIONS: readonly (keyof RabbitmqPublisherOptions)[] = [
   "envelope",
   "source",
   "declare",
-  "pipelineKeys",
   "confirmTimeoutMs",
   "clock",
 ];
-
-function isRefusal({ status }: PublishResult): boolean {
-  return status === "failed" || status === "rejected";
-}
 
 function checkOptions(options: RabbitmqPublisherOptions): void {
   const of = "createRabbitmqPublisher";
