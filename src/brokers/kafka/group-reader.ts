@@ -86,9 +86,10 @@ export class GroupReader {
     clearInterval(this.#watch);
     const { consumer, topics } = this.#settings;
     await this.#end();
-    await this.#joining;
+    // A broker that does not answer must not keep the application from ending.
+    if (this.#joining !== undefined) await within(LEAVE_MS, this.#joining);
     await within(LEAVE_MS, consumer.leaveGroup());
-    await this.#last?.running;
+    if (this.#last !== undefined) await within(LEAVE_MS, this.#last.running);
     consumer.off("consumer:group:join", this.#joined);
     consumer.off("consumer:heartbeat:end", this.#beat);
     consumer.off("error", this.#dropped);
