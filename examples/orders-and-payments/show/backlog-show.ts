@@ -49,7 +49,7 @@ export async function showBacklog(options: ShowOptions, say: (text: string) => v
     broker.subscriber({ stream: "backlog", consumer: "checker", concurrency: 100, prefetch: 1000 }),
   );
   await subscriber.start("checker", async ({ body }) => {
-    check.saw(JSON.parse(String(body)) as Numbered);
+    check.saw(JSON.parse(Buffer.from(body).toString()) as Numbered);
     return { status: "done" };
   });
   const env = { BROKER: name, BROKER_URL: server.url, DATABASE_URL: url };
