@@ -124,6 +124,30 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     expect(numbers).toEqual(all.map((_, i) => i));
   });
 
+  it("holds a key back through all requests of a batch, and no other", async () => {
+    await probe.command("SET", "taken", "no stream");
+    const keys = ["refused", "unsealed", "fine"];
+    const all = samples("orders", keys, 500);
+    const one = publisher({
+      streamKey(message) {
+        if (message === all[3 * 20]) return "taken";
+        // Seen while an earlier request is under way.
+        if (message === all[3 * 200 + 1]) throw new Error("no name for it");
+        return "orders";
+      },
+    });
+    const results = await one.publish(all, never);
+    const ofKey = (key: string): string[] => statuses(results.filter((_, i) => all[i]?.key === key));
+    const held = (count: number): string[] => Array.from({ length: count }, () => "unavailable");
+    expect(ofKey("refused")).toEqual([...published(20), "rejected", ...held(479)]);
+    expect(ofKey("unsealed")).toEqual([...published(200), "rejected", ...held(299)]);
+    expect(ofKey("fine")).toEqual(published(500));
+    const got = await bodies("orders");
+    for (const [key, count] of [["refused", 20] as const, ["unsealed", 200] as const, ["fine", 500] as const]) {
+      expect(payloadsOf(got, key)).toEqual(payloadsOf(all, key).slice(0, count));
+    }
+  });
+
   it("waits for replicas if it is told to, and finds its way to a replica that became the master", async () => {
     await using replica = await startRedis({ owned: true });
     await using inside = await redisProbe(replica.url);

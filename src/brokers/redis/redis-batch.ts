@@ -33,8 +33,8 @@ export class RedisBatch {
   readonly #limitOf: (connection: RedisConnection) => Promise<ValueLimit>;
   readonly #results: (PublishResult | undefined)[];
   #limit: ValueLimit | undefined;
-  /** Keys with a message that did not go out: nothing of theirs may follow. */
-  readonly #stopped = new Set<string>();
+  /** Keys with a message that does not go out, and its place: nothing of theirs may follow. */
+  readonly #stopped = new Map<string, number>();
 
   constructor(
     link: RedisLink,
@@ -170,13 +170,17 @@ export class RedisBatch {
   #fail(index: number, failure: Failure): void {
     this.#results[index] = failure;
     const { stream, key } = this.#messages[index]!;
-    if (key !== null) this.#stopped.add(`${stream}\0${key}`);
+    if (key === null) return;
+    const name = `${stream}\0${key}`;
+    this.#stopped.set(name, Math.min(index, this.#stopped.get(name) ?? index));
   }
 
   #isStopped(index: number): boolean {
     if (this.#stopped.size === 0) return false;
     const { stream, key } = this.#messages[index]!;
-    return key !== null && this.#stopped.has(`${stream}\0${key}`);
+    if (key === null) return false;
+    const at = this.#stopped.get(`${stream}\0${key}`);
+    return at !== undefined && at < index;
   }
 }
 

@@ -65,7 +65,7 @@ function fromIoredis(client: IoredisClient): PlainConnection {
   });
   return {
     connect: () => own.connect(),
-    send: ([command, ...args]) => own.callBuffer(String(command), args),
+    send: (args) => own.callBuffer(String(args[0]), args.slice(1)),
     close: () => own.disconnect(),
     on: (event, listener) => own.on(event, listener),
   };

@@ -99,12 +99,12 @@ export class RedisConnection {
   }
 
   async run(script: Script, keys: readonly string[], args: readonly RedisArgument[]): Promise<unknown> {
-    const rest = [String(keys.length), ...keys, ...args];
+    const count = String(keys.length);
     try {
-      return await this.command(["EVALSHA", script.sha, ...rest]);
+      return await this.command(["EVALSHA", script.sha, count, ...keys, ...args]);
     } catch (error) {
       if (!isReply(error, "NOSCRIPT")) throw error;
-      return this.command(["EVAL", script.source, ...rest]);
+      return this.command(["EVAL", script.source, count, ...keys, ...args]);
     }
   }
 

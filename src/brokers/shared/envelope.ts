@@ -57,7 +57,7 @@ function addHeaders(fields: Fields, headers: Headers, transport: Transport): voi
     if (value === undefined) continue;
     const standard = (STANDARD as Readonly<Record<string, string>>)[name];
     if (standard !== undefined && isPlain(value, transport)) fields[standard] = value;
-    else if (standard === undefined && isOwnName(name, transport) && isPlain(value, transport)) fields[name] = value;
+    else if (standard === undefined && isPlain(value, transport) && isOwnName(name, transport)) fields[name] = value;
     else (others ??= {})[name] = value;
   }
   if (others !== undefined) fields[OTHER_HEADERS] = asciiJson(others);
@@ -75,11 +75,12 @@ function isPlain(value: unknown, { asciiOnly }: Transport): value is string {
     : value.isWellFormed() && !/[\0\r\n]/.test(value);
 }
 
+const BEYOND_ASCII = /[\u007f-\uffff]/;
+
 function asciiJson(value: unknown): string {
-  return JSON.stringify(value).replaceAll(
-    /[\u007f-\uffff]/g,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+  const json = JSON.stringify(value);
+  if (!BEYOND_ASCII.test(json)) return json;
+  return json.replaceAll(/[\u007f-\uffff]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /**
