@@ -47,7 +47,7 @@ export async function openKafka(address: string): Promise<Broker> {
     subscriber: () => Promise.resolve(withConsumer(consumer(), producer)),
     rawPublisher(messages) {
       const ready = messages.map((message) => {
-        const { key, value, headers } = sealMessage(message, "native", undefined);
+        const { key, value, headers } = sealMessage(message, STREAM, "native", undefined);
         return { topic: STREAM, ...(key === undefined ? {} : { key }), value, headers };
       });
       return Promise.resolve((from: number, to: number) =>
