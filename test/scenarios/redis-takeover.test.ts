@@ -119,4 +119,32 @@ describe.skipIf(slot.skipped)("processes that read one Redis stream", () => {
     await handled(stream, KEYS.length * each);
     await nothingPending(stream);
   });
+
+  it.each([true, false])(
+    "ordered: %s: a message that kills its readers is put aside, and no other",
+    async (ordered) => {
+      const stream = `poison-${ordered}`;
+      await using probe = await redisProbe(slot.server.url);
+      const add = (body: unknown): Promise<unknown> => probe.command("XADD", stream, "*", "body", JSON.stringify(body));
+      for (let n = 0; n < 30; n++) await add(n);
+      await add("poison");
+      for (let n = 30; n < 60; n++) await add(n);
+      const config = { url: slot.server.url, stream, ordered, takeOverAfterMs: 150 };
+      const dead = async (): Promise<number> => Number(await probe.command("XLEN", `${stream}.dead`));
+      let deaths = 0;
+      for (; deaths < 12 && (await dead()) === 0; deaths++) {
+        const child = await redisReader(config, "poisoned");
+        onTestFinished(async () => void (await child.kill()));
+        await until(async () => !child.running || (await dead()) > 0, { what: "a death", timeoutMs: 15_000 });
+        if (child.running) break;
+      }
+      expect(deaths).toBe(5);
+      const log = await handled(stream, 60);
+      expect(new Set(log)).toEqual(new Set(Array.from({ length: 60 }, (_, n) => String(n))));
+      expect(await dead()).toBe(1);
+      const [[, letter]] = (await probe.command("XRANGE", `${stream}.dead`, "-", "+")) as [[Buffer, Buffer[]]];
+      expect(letter.map(String)).toEqual(expect.arrayContaining(['"poison"', expect.stringMatching(/taken 5 times/)]));
+      await nothingPending(stream);
+    },
+  );
 });

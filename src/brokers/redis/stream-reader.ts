@@ -1,5 +1,5 @@
 import { backoffMs } from "../../core/backoff.ts";
-import { describeError } from "../../core/errors.ts";
+import { describeError, PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
 import { deadHeaders } from "../shared/dead-letter.ts";
 import type { Deliveries } from "../shared/deliveries.ts";
@@ -24,6 +24,8 @@ const FORGET_MEMBERS_MS = 24 * 60 * 60 * 1000;
 const RECONNECT = { baseMs: 50, maxMs: 2000 };
 const MAX_BLOCK_MS = 5000;
 const PAGE = 500;
+/** Attempts that have begun and not ended well, until an entry is handled alone. */
+const SUSPICIOUS = 3;
 /** When there is more waiting than can be worked on, a little patience makes for fuller requests. */
 const GATHER_MS = 5;
 
@@ -39,6 +41,7 @@ export abstract class StreamReader {
   readonly #deliveries: Deliveries;
   #running: Promise<unknown> | undefined;
   #outages = 0;
+  #onSurvived: (() => void) | undefined;
   /** Nothing pending is from this life of the member yet. */
   #newborn = true;
 
@@ -107,18 +110,42 @@ export abstract class StreamReader {
       const last = page.at(-1);
       if (last === undefined) break;
       after = last.id;
-      await this.#claim(
-        page.filter(({ id }) => !this.held.has(id)),
-        from.minIdleMs ?? 0,
-        newborn,
-      );
+      const claim = (rows: readonly PendingEntry[]): Promise<void> => this.#claim(rows, from.minIdleMs ?? 0, newborn);
+      let together: PendingEntry[] = [];
+      for (const row of page.filter(({ id }) => !this.held.has(id))) {
+        if (row.deliveries < SUSPICIOUS) {
+          together.push(row);
+          continue;
+        }
+        await claim(together);
+        together = [];
+        await this.#alone(() => claim([row]));
+      }
+      await claim(together);
     }
     this.#newborn = false;
+  }
+
+  /**
+   * What several processes have had in hand and not finished may be what they died of. With nothing beside it, it is the
+   * only one to lose an attempt should this process die, too. Nobody waits for longer than it takes to take over.
+   */
+  async #alone(claim: () => Promise<void>): Promise<void> {
+    const { clock, takeOverAfterMs } = this.settings;
+    const enough = AbortSignal.any([this.stopping.signal, AbortSignal.timeout(takeOverAfterMs)]);
+    await Promise.race([this.#deliveries.room(1), clock.sleep(takeOverAfterMs, enough)]);
+    if (this.stopping.signal.aborted) return;
+    const survived = Promise.withResolvers<void>();
+    this.#onSurvived = survived.resolve;
+    await claim();
+    await Promise.race([this.#deliveries.room(1), survived.promise, clock.sleep(takeOverAfterMs, enough)]);
+    this.#onSurvived = undefined;
   }
 
   async #claim(rows: readonly PendingEntry[], minIdleMs: number, newborn: boolean): Promise<void> {
     const attemptOf = ({ member, deliveries }: PendingEntry): number =>
       newborn || member !== this.group.member ? deliveries + 1 : Math.max(1, deliveries);
+    if (rows.length === 0) return;
     const claimed = new Map<string, StreamEntry>();
     for (const [attempt, group] of Map.groupBy(rows, attemptOf)) {
       const ids = group.map(({ id }) => id);
@@ -147,14 +174,20 @@ export abstract class StreamReader {
     const consumer = this.#consumer;
     const loss = this.lossOf(id);
     held.add(id, loss);
+    const survived = this.#onSurvived;
     const { message, ...broken } = opened(fields, group.streamKey);
+    const deadly = attempts >= settings.maxAttempts ? { broken: neverFinished(attempts) } : {};
     this.#deliveries.take({
       message,
       ...broken,
+      ...deadly,
       attempts,
       signal: loss.signal,
       done: () => held.done(id),
-      failed: (count) => void group.failed(id, count).catch(() => undefined),
+      failed: (count) => {
+        survived?.();
+        void group.failed(id, count).catch(() => undefined);
+      },
       release: () => held.drop(id),
       async bury(error, count) {
         const headers = deadHeaders(consumer, error, count);
@@ -221,4 +254,10 @@ function opened(
   } catch (broken) {
     return { message: brokenEntry(fields), broken };
   }
+}
+
+function neverFinished(attempts: number): PermanentError {
+  return new PermanentError(`This message was taken ${attempts} times and never finished`, {
+    fix: "Look for what it does to the process that handles it",
+  });
 }

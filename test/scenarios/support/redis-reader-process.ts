@@ -8,9 +8,9 @@ export interface ReaderConfig {
   takeOverAfterMs: number;
 }
 
-/** Starts a subscriber in a process of its own; a line to it stops it. */
-export async function redisReader(config: ReaderConfig): Promise<NodeProcess> {
-  const file = fileURLToPath(new URL("redis-reader-child.ts", import.meta.url));
+/** Starts a subscriber in a process of its own; a line to it stops it, unless poison ends it. */
+export async function redisReader(config: ReaderConfig, kind: "reader" | "poisoned" = "reader"): Promise<NodeProcess> {
+  const file = fileURLToPath(new URL(`redis-${kind}-child.ts`, import.meta.url));
   const child = spawnNode(file, [JSON.stringify(config)]);
   await child.waitForLine("ready");
   return child;
