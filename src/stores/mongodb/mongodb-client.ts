@@ -42,8 +42,8 @@ interface RawCursor {
   [Symbol.asyncIterator](): AsyncIterator<Document>;
 }
 
-export interface RawChangeStream {
-  on(event: "change" | "error" | "close" | "resumeTokenChanged", listener: (value: unknown) => void): unknown;
+export interface RawChangeStream extends AsyncIterable<unknown> {
+  tryNext(): Promise<unknown>;
   close(): Promise<void>;
 }
 

@@ -1,5 +1,6 @@
 import { systemClock } from "../../core/clock.ts";
 import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
+import { notifyEnqueued } from "../../core/hint.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
@@ -11,6 +12,7 @@ import { createMigrator } from "./mongodb-migrator.ts";
 import { mongoNames, tablesOf } from "./mongodb-names.ts";
 import { MongoSession } from "./mongodb-session.ts";
 import { createWriter } from "./mongodb-writer.ts";
+import { startWakeUp, type WakeUp, type WakeUpOptions } from "./wake-up.ts";
 
 export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientLike> {
   /** Your own MongoClient; with mongoose, `mongoose.connection.getClient()`. */
@@ -33,6 +35,8 @@ export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientL
 /** Handlers get the driver's own session, `Tx`, with a transaction open; enqueueing takes the session of any client. */
 export interface MongoStore<Tx = DriverSession> extends Omit<Store<Tx>, "writer"> {
   readonly writer: Writer<MongoTx>;
+  /** Wakes relays on this store by a change stream; they go on by polling when it ends. Close it before the client. */
+  wakeUp(options?: WakeUpOptions): WakeUp;
 }
 
 const DAY_MS = 86_400_000;
@@ -77,7 +81,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
-  return {
+  const store: MongoStore<SessionOf<Client>> = {
     name: "mongodb",
     capabilities: { sharedRelays: true, transactions, namedRelays: false },
     writer: createWriter({ tables, transactions, requireSchema }),
@@ -96,5 +100,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     admin: createAdmin({ tables }),
     // Only the writer ever sees it.
     ...(transactions ? {} : { withoutTransaction: WITHOUT_TRANSACTION as never }),
+    wakeUp: (given = {}) => startWakeUp(tables.outbox, clock, () => notifyEnqueued(store), given),
   };
+  return store;
 }
