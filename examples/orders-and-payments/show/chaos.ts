@@ -2,6 +2,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createRandom, type Random } from "../../../test/soak/random.ts";
 import type { Fleet } from "./fleet.ts";
 
+const KILLED_EARLY = 0.25;
+const UP_MS = 20_000;
+
 /** Kills every process and the broker again and again, each at its own pace, and starts it again a moment later. */
 export class Chaos {
   brokerKills = 0;
@@ -25,6 +28,8 @@ export class Chaos {
         await one.kill();
         await sleep(random.int(0, 1000));
         one.start();
+        // Some are killed while they start; were it all of them, a slow machine would never see one work.
+        if (!random.chance(KILLED_EARLY)) await one.up(UP_MS);
       });
     });
     const random = createRandom(this.#seed);

@@ -34,7 +34,7 @@ export class Customers {
     await Promise.all(this.#counts.map((_, customer) => this.#placeAll(customer, options)));
   }
 
-  async #placeAll(customer: number, { signal, rate, patienceMs = 60_000 }: PlacingOptions): Promise<void> {
+  async #placeAll(customer: number, { signal, rate, patienceMs = 120_000 }: PlacingOptions): Promise<void> {
     const everyMs = rate === undefined ? 0 : (1000 * this.#counts.length) / rate;
     let next = performance.now() + (everyMs * customer) / this.#counts.length;
     while (!signal.aborted) {

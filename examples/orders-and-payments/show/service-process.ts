@@ -54,6 +54,11 @@ export class ServiceProcess {
     await this.#child?.waitForLine(word, { timeoutMs: 60_000 });
   }
 
+  /** Resolves when it is up, or has had so long for it. */
+  async up(timeoutMs: number): Promise<void> {
+    await this.#child?.waitForLine(/^(ready|subscribed)/, { timeoutMs }).catch(() => undefined);
+  }
+
   /** SIGKILL: no time to finish anything. */
   async kill(): Promise<void> {
     this.#expected = true;
