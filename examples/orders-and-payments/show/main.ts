@@ -22,17 +22,11 @@ function readOptions(): ShowOptions | undefined {
 }
 
 function table(result: OrdersResult | BacklogResult): string {
-  const figures = Object.entries(result).flatMap(([name, value]) =>
-    typeof value === "object" ? [] : [{ name: words(name), value: String(value) }],
-  );
-  const columns = [
-    { title: "", value: (row: { name: string }) => row.name },
-    { title: "", align: "right" as const, value: (row: { value: string }) => row.value },
-  ];
-  return formatTable(figures, columns as never)
-    .split("\n")
-    .slice(2)
-    .join("\n");
+  const figures = Object.entries(result).filter(([, value]) => typeof value !== "object");
+  return formatTable(figures, [
+    { title: "what", value: ([name]) => words(name) },
+    { title: "how much", align: "right", value: ([, value]) => String(value) },
+  ]);
 }
 
 function words(name: string): string {
