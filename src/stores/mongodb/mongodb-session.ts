@@ -77,8 +77,11 @@ export class MongoSession implements QueueSession {
     await findOrCreateRelay(this.#tables, this.#ownership, this.#options, this.#clock);
     try {
       await this.#reload();
-      await this.tend();
-      await this.#exclusively(() => this.#runChores());
+      // First for the lanes, then for what waits in them: commands, and messages that have come due.
+      for (let look = 1; look <= 2; look++) {
+        await this.tend();
+        await this.#exclusively(() => this.#runChores());
+      }
     } catch (error) {
       // Whoever was refused must not count as a process to share lanes with.
       if (this.#me !== undefined) await this.#ownership.give(this.#me, undefined).catch(() => undefined);

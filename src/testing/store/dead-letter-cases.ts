@@ -223,6 +223,17 @@ export const deadLetterCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "has carried out such a command when it is first asked for messages",
+    async run(context) {
+      const consumer = await withDead(context, true, 2);
+      await consumer.session.leave();
+      await context.store.admin.requeue({});
+      const next = await joined(context.another());
+      assert.deepEqual(payloads(await next.drain()), range(2, 6));
+    },
+  },
+  {
+    role,
     name: "requeues dead letters without a key",
     async run(context) {
       const consumer = await joined(context.store, {}, { judge: killing(true) });

@@ -70,6 +70,18 @@ export const scheduleCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "has what came due while nobody ran the relay when it is first asked for messages",
+    async run(context) {
+      const before = await joined(context.store);
+      await before.session.leave();
+      await enqueue(context, message("later", { deliverAt: inMs(200) }));
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      const consumer = await joined(context.another());
+      assert.deepEqual(payloads(await consumer.drain()), ["later"]);
+    },
+  },
+  {
+    role,
     name: "takes back a message that has not come due, once",
     async run(context) {
       const [one, two] = await enqueue(
