@@ -240,8 +240,12 @@ export class MongoSession implements QueueSession {
 
   /** False when the lanes went to others: then all that is in memory is void. */
   #noteView(view: RelayView, me: string, sentAt: number): boolean {
-    const alive = this.#lease.note(view, me, sentAt);
+    const known = this.#lease.note(view, me, sentAt);
+    const mine = new Set(view.lanes.flatMap(({ owner, lane }) => (owner === me ? [lane] : [])));
+    const alive = known && this.#lanes.every((lane) => mine.has(lane));
     if (!alive) this.#invalidate();
+    // Lanes that are its own without its knowing: a reload takes note of them.
+    else if (mine.size > this.#lanes.length && this.#chores.length === 0) this.#chores.push(() => Promise.resolve());
     // What was given up is no longer in hand, whatever time the lease has.
     if (this.#stale) this.#lease.end();
     return alive;
@@ -292,8 +296,13 @@ export class MongoSession implements QueueSession {
     const scope = { lanes: this.#lanes, streams: this.#streams };
     let ms = await nextScheduledMs(this.#tables, scope);
     if (ms !== undefined && ms <= 0 && !this.#stale) {
-      await this.#exclusively(() => promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }));
-      ms = await nextScheduledMs(this.#tables, scope);
+      const promoting = this.#exclusively(() =>
+        promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).then(() => true),
+      );
+      promoting.catch(() => undefined);
+      // A claim that takes long must not keep the lease from being renewed.
+      const done = await Promise.race([promoting, this.#clock.sleep(this.#options.leaseMs / 6)]);
+      ms = done === true ? await nextScheduledMs(this.#tables, scope) : this.#options.leaseMs / 6;
     }
     this.#scheduledDueAt = ms === undefined ? undefined : this.#clock.monotonic() + Math.max(ms, 0);
   }
