@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type ClientSession, MongoClient } from "mongodb";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createInbox, createOutbox, createRelay } from "../../src/index.ts";
+import { createInbox, createOutbox, createRelay, PermanentError, publishEach } from "../../src/index.ts";
 import { createMongoStore, type WakeUpEvent, writeResult } from "../../src/stores/mongodb/index.ts";
 import { createMemoryPublisher } from "../../src/testing/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../harness/index.ts";
@@ -123,6 +123,47 @@ describe("effects", () => {
     const results = await Promise.all([1, 2, 3].map(() => inbox.handle(message)));
     expect(results.toSorted()).toEqual(["duplicate", "duplicate", "processed"]);
     expect(await paid.countDocuments()).toBe(1);
+  });
+
+  it("of stored messages happen once for each consumer, beside the sender's own messages", async ({ skip }) => {
+    skip(slot.skipped, slot.reason);
+    await using database = await mongoDatabase(slot.server.url);
+    const store = createMongoStore({ client: database.client });
+    await store.migrator.migrate();
+    const effects = database.client.db().collection<{ by: string; n: unknown }>("effects");
+    await database.client.db().createCollection("effects");
+    const consumers = ["one", "two"].map((consumer) => {
+      const inbox = createInbox<{ t: number }, ClientSession>({ store, consumer, mode: "stored" });
+      inbox.on("t", async (session, { payload }) => {
+        await effects.insertOne({ by: consumer, n: payload }, { session });
+        if (payload === 2) throw new PermanentError("no");
+      });
+      return { consumer, inbox };
+    });
+    for (let n = 1; n <= 3; n++) await enqueue(database, n);
+    const deliver = publishEach(async (message) => {
+      for (const { inbox } of consumers) {
+        await inbox.handle(message);
+        expect(await inbox.handle(message)).toBe("duplicate");
+      }
+    });
+    await createRelay({ store, name: "to-all", publisher: deliver, maintenance: false }).drainOnce();
+    for (const { consumer, inbox } of consumers) {
+      const local = { store, name: `${consumer}-local`, streams: [`inbox.${consumer}`], maintenance: false };
+      await createRelay({ ...local, publisher: inbox.storedPublisher() }).drainOnce();
+    }
+    const done = await effects.find().sort({ by: 1, n: 1 }).toArray();
+    expect(done.map(({ by, n }) => `${by} ${String(n)}`)).toEqual(["one 1", "one 3", "two 1", "two 3"]);
+    const dead = await store.admin.dead({});
+    expect(dead.map(({ relay }) => relay).toSorted()).toEqual(["one-local", "two-local"]);
+    const [letter] = dead;
+    const found = await store.admin.find({ id: letter?.id ?? "" });
+    expect(found.map(({ stream, status }) => `${stream} ${status}`).toSorted()).toEqual([
+      "inbox.one dead",
+      "inbox.two dead",
+      "s published",
+    ]);
+    expect(await store.admin.requeue({ id: letter?.id ?? "", relay: "one-local" })).toBe(1);
   });
 
   it("under a unique key are not changed by a repeat, nor by what is older", async ({ skip }) => {

@@ -8,6 +8,7 @@ import type { Tables } from "./mongodb-names.ts";
 export const KEPT_ERRORS = 20;
 
 const FIELDS = [
+  "message_id",
   "stream",
   "event_type",
   "aggregate_id",

@@ -31,7 +31,7 @@ export function createAdmin({ tables }: { tables: Tables }): Admin {
 
 async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInfo[]> {
   const filter = given({
-    _id: query.id,
+    ...byId(query.id),
     stream: query.stream,
     key: query.key,
     aggregate_type: query.aggregateType,
@@ -80,7 +80,7 @@ function deadFilter(query: DeadQuery): Document {
   return given({
     state: query.state ?? "dead",
     relay: query.relay,
-    _id: query.id,
+    ...byId(query.id),
     position: query.position === undefined ? undefined : Number(query.position),
     stream: query.stream,
     event_type: query.type,
@@ -109,7 +109,7 @@ async function command({ dead: letters }: Tables, query: DeadQuery, what: "reque
   if (query.limit === undefined) return (await letters.updateMany(filter, change)).matchedCount;
   const options = { sort: { position: 1 }, limit: limitOf(query.limit), projection: { _id: 1 } };
   const ids = (await letters.find(filter, options)).map(({ _id }) => _id);
-  return (await letters.updateMany({ ...filter, _id: { $in: ids } }, change)).matchedCount;
+  return (await letters.updateMany({ _id: { $in: ids }, state: "dead" }, change)).matchedCount;
 }
 
 async function setPaused({ relays }: Tables, relay: string, paused: boolean): Promise<void> {
@@ -127,6 +127,10 @@ async function drop({ relays, outbox }: Tables, relay: string): Promise<void> {
   };
   await outbox.updateMany({ waits: "parked", relay }, ready);
   await outbox.updateMany({ status: "processing", relay }, ready);
+}
+
+function byId(id: string | undefined): Document {
+  return id === undefined ? {} : { $or: [{ _id: id }, { message_id: id }] };
 }
 
 function given(conditions: Document): Document {

@@ -16,8 +16,11 @@ export function documentOf(message: PreparedMessage, position: number, now: Date
   const { body } = message;
   const payload = typeof body === "string" ? storedValue(body) : { value: body, format: undefined };
   const headers = message.headers === "{}" ? undefined : storedValue(message.headers);
+  // What inboxes have stored has the ids of its senders, which may be in this collection too.
+  const received = message.stream.startsWith("inbox.");
   return {
-    _id: message.id,
+    _id: received ? `${message.stream}/${message.id}` : message.id,
+    ...(received ? { message_id: message.id } : {}),
     stream: message.stream,
     event_type: message.type,
     aggregate_id: message.aggregateId,
@@ -53,7 +56,7 @@ export class StoredMessage implements Message {
   }
 
   get id(): string {
-    return String(this.document["_id"]);
+    return String(this.document["message_id"] ?? this.document["_id"]);
   }
   get position(): bigint {
     return BigInt(this.document["position"] as number);

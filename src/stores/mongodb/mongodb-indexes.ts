@@ -51,6 +51,7 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
           partialFilterExpression: { status: "done" },
           expireAfterSeconds: seconds(retentionMs),
         },
+        { name: "txbox_message_id", key: { message_id: 1 }, partialFilterExpression: present("message_id") },
         { name: "txbox_key", key: { key: 1, position: 1 }, partialFilterExpression: present("key") },
         { name: "txbox_aggregate", key: { aggregate_id: 1 }, partialFilterExpression: present("aggregate_id") },
         { name: "txbox_correlation", key: { correlation_id: 1 }, partialFilterExpression: present("correlation_id") },
