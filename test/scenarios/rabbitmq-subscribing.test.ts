@@ -72,6 +72,36 @@ describe.skipIf(slot.skipped)("subscribing to RabbitMQ", () => {
     return { got, handle, count };
   }
 
+  it("a dead letter goes to the dead letters alone, whoever else its sender wanted to have a copy", async () => {
+    const subscriber = await subscriberWith({ declare: true });
+    const { got, handle, count } = recorder((message) => ({
+      status: "rejected",
+      error: new Error(`no ${message.id}`),
+    }));
+    await subscriber.start("c", handle);
+    await send("poison", { messageId: "m1", CC: [queue], headers: { plain: "x" } });
+    const { properties } = await deadLetter();
+    expect(properties.headers).toMatchObject({ plain: "x", "dead-cc": [queue] });
+    await send("next");
+    await count(2);
+    expect(got).toEqual(["poison", "next"]);
+  });
+
+  it("a copy that its sender asked for does not count as a dead letter", async () => {
+    const subscriber = await subscriberWith({ declare: true });
+    const { handle, count } = recorder(() => ({ status: "rejected", error: new Error("no") }));
+    await subscriber.start("c", handle);
+    const other = await channel.assertQueue("", { exclusive: true });
+    await channel.deleteQueue(`${queue}.dead`);
+    await send("poison", { CC: [other.queue] });
+    await count(1);
+    await until(() => events.find(({ type }) => type !== "recovered"), { what: "a verdict" });
+    expect(events[0]).toMatchObject({ type: "outage", error: expect.stringContaining("leads nowhere") });
+    await channel.assertQueue(`${queue}.dead`, { durable: true });
+    expect((await deadLetter()).content.toString()).toBe("poison");
+    expect((await channel.checkQueue(other.queue)).messageCount).toBe(1);
+  });
+
   it("a missing queue is named, with the option that creates it; so is a missing one for dead letters", async () => {
     const subscriber = await subscriberWith();
     const start = (): Promise<void> => subscriber.start("c", async () => DONE);

@@ -31,12 +31,14 @@ export class RabbitmqDeadLetters {
   ): Promise<void> {
     const channel = await this.#channels.get(signal);
     const { exchange, routingKey = message.fields.routingKey } = this.#target;
+    // The server obeys CC in every message: a copy would go where it names, and count as put aside.
+    const { "x-delivery-count": _, CC: copies, BCC: __, ...headers } = message.properties.headers ?? {};
     const dead = {
       ...deadHeaders(by, error, attempts),
       "dead-exchange": message.fields.exchange,
       "dead-routing-key": message.fields.routingKey,
+      ...(copies === undefined ? {} : { "dead-cc": copies }),
     };
-    const { "x-delivery-count": _, ...headers } = message.properties.headers ?? {};
     const options = { ...propertiesOf(message), persistent: true, mandatory: true };
     const send = (all: Record<string, unknown>): Promise<Confirm> =>
       this.#confirmed(channel, exchange, routingKey, message.content, { ...options, headers: all });
