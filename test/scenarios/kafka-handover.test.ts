@@ -112,6 +112,42 @@ describe.skipIf(slot.skipped)("partitions that change hands", () => {
     expect(new Set(handled.map(({ key, n }) => `${key} ${n}`)).size).toBe(KEYS.length * EACH);
   });
 
+  it("what comes while nobody reads is not skipped, though the group began with the latest", async () => {
+    const { brokers } = slot.server;
+    const topic = `h-${uuidv7()}`;
+    await createTopic(brokers, topic, 2);
+    await createTopic(brokers, `${topic}.dead`, 1);
+    const got = new Set<unknown>();
+    async function join(): Promise<Subscriber> {
+      const [consumer, producer] = [openConsumer(brokers, topic), openProducer(brokers)];
+      const subscriber = createKafkaSubscriber({ consumer, producer, topics: [topic], from: "latest" });
+      ends.push(
+        () => subscriber.stop(),
+        () => Promise.all([consumer.close(), producer.close()]),
+      );
+      await subscriber.start("c", async ({ id }) => {
+        got.add(id);
+        return { status: "done" };
+      });
+      return subscriber;
+    }
+    const first = await join();
+    const probe = openConsumer(brokers, topic);
+    ends.push(() => probe.close());
+    const asked = { topics: [{ topic, partitions: [0, 1] }] };
+    const begun = async (): Promise<boolean> =>
+      (await probe.listCommittedOffsets(asked)).get(topic)?.every((offset) => offset === 0n) === true;
+    await until(begun, { what: "the beginning to be known" });
+    await first.stop();
+    const publisher = createKafkaPublisher({ producer: openProducer(brokers) });
+    ends.push(async () => publisher.close?.());
+    const all = samples(topic, KEYS, 1);
+    const results = await publisher.publish(all, new AbortController().signal);
+    expect(new Set(results.map(({ status }) => status))).toEqual(new Set(["published"]));
+    await join();
+    await until(() => got.size === KEYS.length, { what: "what came meanwhile" });
+  });
+
   it("a member that the broker cannot hear notices by itself that its partitions may be another's", async () => {
     const { join, handled, events } = await group(1, 1500);
     const signals: AbortSignal[] = [];

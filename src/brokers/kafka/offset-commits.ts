@@ -4,7 +4,7 @@ import { explain, hasApiError } from "./kafka-errors.ts";
 
 const INTERVAL_MS = 50;
 /** None: this client checks no epochs, and a wrong one would mislead those that do. */
-const NO_EPOCH = -1;
+export const NO_EPOCH = -1;
 
 /** Commits how far the partitions of the present generation are done; one request at a time, shortly after progress. */
 export class OffsetCommits {

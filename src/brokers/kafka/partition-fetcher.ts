@@ -4,6 +4,7 @@ import { type CommittedRecords, committedRecords } from "./committed-records.ts"
 import type { Generation } from "./generation.ts";
 import type { KafkaConsumer, KafkaFetchOptions, KafkaFetchResponse, KafkaMetadata } from "./kafka-client.ts";
 import { hasApiError } from "./kafka-errors.ts";
+import { NO_EPOCH } from "./offset-commits.ts";
 import { PartitionProgress } from "./partition-progress.ts";
 
 export interface FetchSettings {
@@ -74,6 +75,7 @@ export class PartitionFetcher {
       const known = (partition: number): bigint => committed.get(topic)?.[partition] ?? -1n;
       const fresh = partitions.filter((partition) => known(partition) < 0n);
       const starts = await this.#edges(topic, fresh, from === "earliest" ? EARLIEST : LATEST);
+      if (from === "latest") await this.#remember(topic, starts);
       for (const partition of partitions) {
         all.push(new PartitionProgress(topic, partition, starts.get(partition) ?? known(partition)));
       }
@@ -197,6 +199,13 @@ export class PartitionFetcher {
     const { consumer } = this.#settings;
     const offsets = await consumer.listOffsets({ topics: [topic], partitions: { [topic]: partitions }, timestamp });
     return new Map(partitions.map((partition) => [partition, offsets.get(topic)?.[partition] ?? 0n]));
+  }
+
+  /** The latest is later the next time one asks: what comes until then would be skipped by whoever begins after this. */
+  async #remember(topic: string, starts: ReadonlyMap<number, bigint>): Promise<void> {
+    if (starts.size === 0) return;
+    const offsets = [...starts].map(([partition, offset]) => ({ topic, partition, offset, leaderEpoch: NO_EPOCH }));
+    await this.#settings.consumer.commit({ offsets });
   }
 
   #metadata(): Promise<KafkaMetadata> {
