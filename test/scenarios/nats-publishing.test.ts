@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { connect } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -74,6 +75,22 @@ describe.skipIf(slot.skipped)("publishing to JetStream", () => {
     expect(linked.slice(5, 10)).toEqual(stored.slice(4, 9).map(({ headers }) => headers.get("Nats-Msg-Id")));
     expect(linked.slice(10)).toEqual([undefined, undefined, undefined]);
   });
+
+  it.each([["{}"], ["null"], ['{"ok":true}'], ["yes"], [""]])(
+    "takes the answer %j of someone who listens to the subject for no confirm",
+    async (answer) => {
+      const name = `heard${randomUUID().slice(0, 8)}`;
+      const listener = world.direct.subscribe(`${name}.>`, { callback: (_, message) => void message.respond(answer) });
+      await world.direct.flush();
+      const one = await publisher({ ackTimeoutMs: 200 });
+      const all = samples(name, ["a", "b"], 2);
+      expect(new Set(statuses(await one.publish(all, never())))).toEqual(new Set(["unavailable"]));
+      await stream(name);
+      await publishAll(one, all);
+      expect((await storedMessages(world, name, all.length)).length).toBe(all.length);
+      listener.unsubscribe();
+    },
+  );
 
   it("goes on key by key when another writer comes between linked messages", async () => {
     const name = await stream("shared");

@@ -3,7 +3,8 @@ import type { NatsConnection, NatsMessage, NatsSubscription } from "./nats-clien
 
 /** Who waits for answers, each known by a number of its own. */
 export interface Awaiting {
-  answered(index: number, answer: NatsMessage): void;
+  /** False when it is not the answer that is waited for: anybody may listen to a subject and reply. */
+  answered(index: number, answer: NatsMessage): boolean;
 }
 
 /** One subscription for all answers: a request of the client's own costs a timer and a stack trace for each. */
@@ -40,8 +41,6 @@ export class AckInbox {
 
   #answer(message: NatsMessage): void {
     const waiting = this.#waiting.get(message.subject);
-    if (waiting === undefined) return;
-    this.#waiting.delete(message.subject);
-    waiting.who.answered(waiting.index, message);
+    if (waiting?.who.answered(waiting.index, message) === true) this.#waiting.delete(message.subject);
   }
 }

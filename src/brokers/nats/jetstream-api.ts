@@ -11,6 +11,7 @@ export interface JetStreamError {
 export const STREAM_NOT_FOUND = 10_059;
 export const CONSUMER_NOT_FOUND = 10_014;
 const STREAM_NAME_IN_USE = 10_058;
+const UNREADABLE: JetStreamError = { code: 500, description: "an answer that cannot be read" };
 const NOT_ENABLED: ReadonlySet<number | undefined> = new Set([10_039, 10_076]);
 
 export interface StreamInfo {
@@ -83,7 +84,7 @@ export class JetStreamApi {
 
   async #ask<T>(operation: string, body: object, ...absent: number[]): Promise<T | undefined> {
     const answer = await this.#request(this.subject(operation), JSON.stringify(body));
-    const { error, ...rest } = parseAnswer(answer) as { error?: JetStreamError };
+    const { error, ...rest } = parsed(answer) ?? { error: UNREADABLE };
     if (error === undefined) return rest as T;
     if (error.err_code !== undefined && absent.includes(error.err_code)) return undefined;
     throw refusal(operation, error);
@@ -101,12 +102,25 @@ export class JetStreamApi {
   }
 }
 
-export function parseAnswer({ data }: NatsMessage): Record<string, unknown> {
+/** Undefined for what is no object in JSON. */
+function parsed({ data }: NatsMessage): { readonly error?: JetStreamError } | undefined {
   try {
-    return JSON.parse(Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()) as Record<string, unknown>;
+    const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString();
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? value : undefined;
   } catch {
-    return { error: { code: 500, description: "an answer that cannot be read" } satisfies JetStreamError };
+    return undefined;
   }
+}
+
+/** What a stream says of a message that was published to it. */
+export type PublishAnswer = { readonly stream: string } | { readonly error: JetStreamError };
+
+/** Undefined when whoever answered is no stream. */
+export function publishAnswer(message: NatsMessage): PublishAnswer | undefined {
+  const { error, stream, seq }: { error?: JetStreamError; stream?: unknown; seq?: unknown } = parsed(message) ?? {};
+  if (typeof error?.code === "number") return { error };
+  return typeof stream === "string" && typeof seq === "number" ? { stream } : undefined;
 }
 
 function refusal(operation: string, error: JetStreamError): TxboxError {

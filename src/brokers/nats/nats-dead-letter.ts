@@ -1,7 +1,7 @@
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import { deadHeaders } from "../shared/dead-letter.ts";
 import type { Fields } from "../shared/transport.ts";
-import { parseAnswer, type JetStreamError } from "./jetstream-api.ts";
+import { publishAnswer } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";
 import type { HeldMessage } from "./nats-delivery.ts";
 import { MSG_ID, NATS_TRANSPORT, SealedHeaders } from "./nats-headers.ts";
@@ -31,11 +31,10 @@ export async function publishDeadLetter(
   if (headers.size + body.length > (connection.info?.max_payload ?? Infinity))
     headers = new SealedHeaders({}, original);
   const answer = await send(connection, subject, body, headers);
-  const { error: refusal } = parseAnswer(answer) as { error?: JetStreamError };
-  if (refusal !== undefined) {
-    throw new UnavailableError(`The dead letter was refused by "${subject}": ${refusal.description}`, {
-      field: "deadLetter",
-    });
+  const said = publishAnswer(answer);
+  if (said === undefined || "error" in said) {
+    const why = said === undefined ? "who answered is no stream" : said.error.description;
+    throw new UnavailableError(`The dead letter was refused by "${subject}": ${why}`, { field: "deadLetter" });
   }
 }
 

@@ -3,7 +3,7 @@ import { errorCode, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import type { AckInbox, Awaiting } from "./ack-inbox.ts";
-import { parseAnswer, type JetStreamError } from "./jetstream-api.ts";
+import { publishAnswer, type PublishAnswer } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";
 import { statusOf } from "./nats-headers.ts";
 import { refusedPublish, WRONG_LAST_MSG_ID } from "./publish-answer.ts";
@@ -93,7 +93,10 @@ export class Publication implements Awaiting {
     return this.#replies.some((reply, index) => reply !== undefined && this.#parcels[index]?.subject === subject);
   }
 
-  answered(index: number, answer: NatsMessage): void {
+  answered(index: number, message: NatsMessage): boolean {
+    const nobody = statusOf(message)?.code === 503;
+    const answer = nobody ? undefined : publishAnswer(message);
+    if (!nobody && answer === undefined) return false;
     this.#answers++;
     this.#inFlight--;
     this.#replies[index] = undefined;
@@ -107,26 +110,26 @@ export class Publication implements Awaiting {
       run.ended = true;
     }
     if (this.#inFlight === 0) this.#next();
+    return true;
   }
 
   /** Undefined: the message has to be sent again, or nobody took it. */
-  #read(index: number, answer: NatsMessage): PublishResult | undefined {
+  #read(index: number, answer: PublishAnswer | undefined): PublishResult | undefined {
     const { subject } = this.#parcels[index]!;
-    if (statusOf(answer)?.code === 503) {
+    if (answer === undefined) {
       this.#nowhere.push(index);
       this.#runOf[index]!.ended = true;
       return undefined;
     }
-    const { error, stream } = parseAnswer(answer) as { error?: JetStreamError; stream?: string };
-    if (error === undefined) {
-      if (stream !== undefined) this.#tools.links.learn(subject, stream);
+    if (!("error" in answer)) {
+      this.#tools.links.learn(subject, answer.stream);
       return PUBLISHED;
     }
-    if (this.#linked && error.err_code === WRONG_LAST_MSG_ID) {
+    if (this.#linked && answer.error.err_code === WRONG_LAST_MSG_ID) {
       this.#tools.links.broke(subject);
       return undefined;
     }
-    return refusedPublish(subject, error);
+    return refusedPublish(subject, answer.error);
   }
 
   #sortByKey(): void {
