@@ -71,7 +71,7 @@ export function brokenEntry(raw: RawFields): IncomingMessage {
 export function deadEntry(raw: RawFields, dead: Readonly<Record<string, string>>): RedisArgument[] {
   const args: RedisArgument[] = [];
   for (let i = 0; i + 1 < raw.length; i += 2) {
-    if (!(raw[i]!.toString() in dead)) args.push(raw[i]!, raw[i + 1]!);
+    if (!Object.hasOwn(dead, raw[i]!.toString())) args.push(raw[i]!, raw[i + 1]!);
   }
   for (const name in dead) args.push(name, dead[name]!);
   return args;

@@ -7,8 +7,12 @@ import { decodeText, encodeText, type Fields, type Transport } from "./transport
 export type EnvelopeFormat = "native" | "cloudevents";
 
 /** Headers that have a name known everywhere; the rest keep the name their user gave them. */
-const STANDARD = { correlationId: "correlation-id", traceparent: "traceparent", contentType: "content-type" } as const;
-const STANDARD_NAMES = new Map(Object.entries(STANDARD).map(([name, wire]) => [wire as string, name]));
+const STANDARD: ReadonlyMap<string, string> = new Map([
+  ["correlationId", "correlation-id"],
+  ["traceparent", "traceparent"],
+  ["contentType", "content-type"],
+]);
+const STANDARD_NAMES = new Map(Array.from(STANDARD, ([name, wire]) => [wire, name]));
 
 /** What has no plain text form travels here together, as JSON of ASCII characters only. */
 const OTHER_HEADERS = "txbox-headers";
@@ -55,7 +59,7 @@ function addHeaders(fields: Fields, headers: Headers, transport: Transport): voi
   for (const name in headers) {
     const value = headers[name];
     if (value === undefined) continue;
-    const standard = (STANDARD as Readonly<Record<string, string>>)[name];
+    const standard = STANDARD.get(name);
     if (standard !== undefined && isPlain(value, transport)) fields[standard] = value;
     else if (standard === undefined && isPlain(value, transport) && isOwnName(name, transport)) fields[name] = value;
     else (others ??= {})[name] = value;
