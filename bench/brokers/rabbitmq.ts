@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { connect } from "amqplib";
 import { createRabbitmqPublisher, createRabbitmqSubscriber } from "../../src/brokers/rabbitmq/index.ts";
 import { sealForRabbitmq } from "../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
@@ -6,11 +7,14 @@ import { createGate } from "../lib/gate.ts";
 import { STREAM } from "../lib/messages.ts";
 import { type Broker, CONCURRENCY, CONSUMER, PREFETCH } from "./broker.ts";
 
+const SETTLE_MS = 100;
 const QUORUM = { durable: true, arguments: { "x-queue-type": "quorum" } };
 
 /** A quorum queue, which is what the documentation advises and what the subscriber creates. */
 export async function openRabbitmq(address: string): Promise<Broker> {
   const connection = await connect(address, { recovery: { maxDelay: 1000, initialMaxRetries: 3 } });
+  // Said by whoever waits for an answer.
+  connection.on("error", () => undefined);
   const channel = await connection.createChannel();
   const depth = async (): Promise<number> => (await channel.checkQueue(CONSUMER)).messageCount;
   return {
@@ -44,7 +48,7 @@ export async function openRabbitmq(address: string): Promise<Broker> {
       const consuming = await connection.createChannel();
       const gate = createGate(CONCURRENCY);
       await consuming.prefetch(PREFETCH);
-      await consuming.consume(CONSUMER, (message) => {
+      const { consumerTag } = await consuming.consume(CONSUMER, (message) => {
         if (message === null) return;
         const { content, properties } = message;
         void gate(async () => {
@@ -52,7 +56,12 @@ export async function openRabbitmq(address: string): Promise<Broker> {
           consuming.ack(message);
         });
       });
-      return () => consuming.close();
+      return async () => {
+        await consuming.cancel(consumerTag);
+        // RabbitMQ passes acknowledgements on to a quorum queue in parts, and forgets the last ones when the channel ends.
+        await sleep(SETTLE_MS);
+        await consuming.close();
+      };
     },
     async [Symbol.asyncDispose]() {
       await connection.close();
