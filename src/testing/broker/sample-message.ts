@@ -42,8 +42,6 @@ export function richSample(stream: string): Message {
       nested: { deep: [true, null, "é"] },
       empty: "",
       Empty: "but for its case",
-      // As every object has one.
-      constructor: "of nobody",
     },
     createdAt: new Date("2026-02-03T04:05:06.789Z"),
   });

@@ -8,6 +8,7 @@ const nats: Transport = { cloudEventPrefixes: ["ce-"], asciiOnly: true, reserved
 const messages = {
   rich: richSample("orders"),
   bare: sample("orders", 1, { key: null, headers: {} }),
+  inherited: sample("orders", 1, { headers: { constructor: "of nobody", valueOf: "nothing" } }),
   percent: sample("100%/ü", 1, { key: "a%20b \t%zz", type: '"q" é' }),
 };
 
@@ -22,6 +23,7 @@ describe.each([
     assertSameMessage(openEnvelope(fields, message.body, transport), message);
     const sendable = transport.asciiOnly ? /^[\x20-\x7e]*$/ : /^[^\0]*$/;
     for (const value of Object.values(fields)) expect(value).toMatch(sendable);
+    for (const name of Object.keys(fields)) expect(name).toMatch(/^[\w.-]+$/);
   });
 });
 
