@@ -292,6 +292,39 @@ describe("indexes", () => {
   });
 });
 
+describe("retention", () => {
+  it("deletes what is done and past its time, and nothing else", async ({ skip }) => {
+    skip(replicaSet.skipped, replicaSet.reason);
+    await using server = await startMongodb({ owned: true, args: ["--setParameter", "ttlMonitorSleepSecs=1"] });
+    await using database = await mongoDatabase(server.url);
+    const { client } = database;
+    const store = createMongoStore({ client, retentionMs: 1000 });
+    await store.migrator.migrate();
+    const outbox = createOutbox({ store });
+    const types = ["good", "later", "never", "good"];
+    const messages = types.map((type, n) => ({ stream: "s", type, key: `${type}-${n}`, payload: n }));
+    const future = { stream: "s", type: "good", payload: "future", deliverAt: new Date(Date.now() + 3_600_000) };
+    await client.withSession((session) =>
+      session.withTransaction(() => outbox.enqueue(session, [...messages, future])),
+    );
+    const publisher = createMemoryPublisher();
+    publisher.fail(({ type }) => type === "later");
+    publisher.reject(({ type }) => type === "never");
+    const backoff = { baseMs: 3_600_000, maxMs: 3_600_000 };
+    await createRelay({ store, name: "r", publisher, maintenance: false, backoff }).drainOnce();
+    await client.withSession((session) =>
+      session.withTransaction(() => outbox.enqueue(session, { stream: "s", type: "new", payload: 1 })),
+    );
+    const documents = client.db().collection("outbox");
+    await until(async () => (await documents.countDocuments({ status: "done" })) === 0, {
+      what: "the end of what is done",
+    });
+    const left = await documents.find().toArray();
+    expect(left.map(({ status }) => String(status)).toSorted()).toEqual(["dead", "failed", "new", "new"]);
+    expect((await store.admin.dead({})).length).toBe(1);
+  }, 60_000);
+});
+
 describe("order", () => {
   it("follows the sequence of the key, not the clocks of writers", async ({ skip }) => {
     skip(replicaSet.skipped, replicaSet.reason);

@@ -209,6 +209,44 @@ describe("operations of an owner that was replaced", () => {
     expect([figures?.published, figures?.pending, figures?.parked, figures?.dead]).toEqual([4n, 0, 0, 0]);
   });
 
+  it.each(["outbox", "outbox_dead"])(
+    "a command whose write to %s comes too late is carried out by the next owner",
+    async (collection) => {
+      if (slot.skipped) return;
+      await using on = await scene();
+      await on.enqueue([
+        ["a", 1],
+        ["a", 2],
+      ]);
+      const old = await join(on.broken, { leaseMs: SHORT_LEASE_MS });
+      const claim = await firstClaim(old);
+      await old.settle(claim, [{ status: "dead", error: "no", attempts: 1, block: true }, { status: "waiting" }]);
+      await on.store.admin.requeue({});
+      let late = false;
+      on.hook.intercept = async ({ collection: name, method, args }, proceed) => {
+        const text = JSON.stringify(args);
+        const isCommand = method === "updateMany" && (text.includes("earlier_attempts") || text.includes("requeued"));
+        if (name !== collection || !isCommand || late) return proceed();
+        late = true;
+        await sleep(SHORT_LEASE_MS + 100);
+        return proceed();
+      };
+      await until(
+        async () => {
+          await old.tend().catch(() => undefined);
+          await old.claim().catch(() => undefined);
+          return late;
+        },
+        { what: "the command" },
+      );
+      const heir = await join(on.store);
+      await old.leave();
+      expect(await drain(heir, 2)).toEqual(["a1", "a2"]);
+      expect(await on.store.admin.dead({})).toEqual([]);
+    },
+    30_000,
+  );
+
   it("keys stay in order whichever part of a settle was written before its owner died", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
     for (let seed = 1; seed <= 12; seed++) {

@@ -47,6 +47,7 @@ export class ClaimSource {
       const documents = await readReady(this.#tables.outbox, scope.lanes, scope.streams, scope.limit);
       if (documents.length === 0) return undefined;
       const readable = await this.#buryUnreadable(documents, "ready");
+      if (readable === undefined) return "refused";
       if (readable.length > 0) return this.#claim(scope, readable, "ready", [], []);
     }
   }
@@ -57,6 +58,7 @@ export class ClaimSource {
     if (due.length === 0) return undefined;
     const found = await this.#readParked(due, scope.limit);
     const documents = await this.#buryUnreadable(found, "parked");
+    if (documents === undefined) return "refused";
     const messages = documents.map((document) => new StoredMessage(document));
     for (const gone of found.filter((document) => !documents.includes(document))) {
       const key = this.#keys.get(new StoredMessage(gone));
@@ -147,17 +149,17 @@ export class ClaimSource {
   }
 
   /** Documents that no message can be made of are dead at once, with the reason; those that are left. */
-  async #buryUnreadable(documents: readonly Document[], waits: Waits): Promise<Document[]> {
+  async #buryUnreadable(documents: readonly Document[], waits: Waits): Promise<Document[] | undefined> {
     const readable: Document[] = [];
     for (const document of documents) {
       const why = whyUnreadable(document);
       if (why === undefined) readable.push(document);
-      else await this.#bury(document, waits, `The document is no message: ${why}`);
+      else if (!(await this.#bury(document, waits, `The document is no message: ${why}`))) return undefined;
     }
     return readable;
   }
 
-  async #bury({ _id }: Document, waits: Waits, error: string): Promise<void> {
+  async #bury({ _id }: Document, waits: Waits, error: string): Promise<boolean> {
     const { outbox } = this.#tables;
     const { relay } = this.#options;
     const { until, maxTimeMS } = this.#lease.fence();
@@ -167,5 +169,6 @@ export class ClaimSource {
     const filter = { _id, waits, $expr: { $lt: ["$$NOW", until] } };
     const buried = await outbox.findOneAndUpdate(filter, { $set: dead }, { returnDocument: "after", maxTimeMS });
     if (buried !== null) await writeLetters(this.#tables, relay, [buried]);
+    return buried !== null;
   }
 }

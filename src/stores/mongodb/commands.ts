@@ -20,28 +20,37 @@ export async function hasCommands({ dead }: Tables, options: CommandOptions): Pr
   return (await dead.findOne(waitingFor(options), { projection: { _id: 1 } })) !== null;
 }
 
-/** Carries out what operators asked for, as the owner of the lanes, with nothing in hand. */
+/**
+ * Carries out what operators asked for, as the owner of the lanes, with nothing in hand. What comes too late for the
+ * lease changes nothing, and the command stays for the next owner.
+ */
 export async function carryOutCommands(tables: Tables, options: CommandOptions, fence: Fence): Promise<void> {
   const letters = await tables.dead.find(waitingFor(options), { sort: { position: 1 }, limit: BATCH });
-  const requeued = letters.filter(({ command }) => command === "requeue");
-  if (requeued.length > 0) await requeue(tables, requeued, options.relay, fence);
-  const done = (those: readonly Document[], command: string, state: string) =>
-    those.length === 0
-      ? Promise.resolve()
-      : tables.dead.updateMany(
-          { _id: { $in: those.map(({ _id }) => _id) }, command, state: "dead" },
-          { $set: { state, command: null, blocks: false }, $currentDate: { changed_at: true } },
-        );
-  await done(requeued, "requeue", "requeued");
-  await done(
-    letters.filter(({ command }) => command === "discard"),
-    "discard",
-    "discarded",
+  const asked = (command: string) => letters.filter((letter) => letter["command"] === command);
+  const back = asked("requeue").length === 0 ? [] : await requeue(tables, asked("requeue"), options.relay, fence);
+  await finish(tables, back, "requeue", "requeued", fence);
+  const given = asked("discard").map(({ _id }) => _id);
+  await finish(tables, given, "discard", "discarded", fence);
+}
+
+async function finish({ dead }: Tables, ids: readonly unknown[], command: string, state: string, fence: Fence) {
+  if (ids.length === 0) return;
+  await dead.updateMany(
+    { _id: { $in: ids }, command, state: "dead", ...inTime(fence) },
+    { $set: { state, command: null, blocks: false }, $currentDate: { changed_at: true } },
+    { maxTimeMS: fence.maxTimeMS },
   );
 }
 
-/** Back among the parked ones of their key, at their old positions: before everything that came later. */
-async function requeue(tables: Tables, letters: readonly Document[], relay: string, fence: Fence): Promise<void> {
+const inTime = ({ until }: Fence): Document => ({ $expr: { $lt: ["$$NOW", until] } });
+
+/** Back among the parked ones of their key, at their old positions: before everything that came later. Which are back. */
+async function requeue(
+  tables: Tables,
+  letters: readonly Document[],
+  relay: string,
+  fence: Fence,
+): Promise<readonly unknown[]> {
   const ids = letters.map(({ _id }) => _id);
   const there = new Set(
     (await tables.outbox.find({ _id: { $in: ids } }, { projection: { _id: 1 } })).map(({ _id }) => String(_id)),
@@ -57,7 +66,7 @@ async function requeue(tables: Tables, letters: readonly Document[], relay: stri
       })),
     );
   }
-  await tables.outbox.updateMany({ _id: { $in: ids }, status: "dead", $expr: { $lt: ["$$NOW", fence.until] } }, [
+  const back = [
     {
       $set: {
         status: "new",
@@ -69,5 +78,9 @@ async function requeue(tables: Tables, letters: readonly Document[], relay: stri
         lease_token: null,
       },
     },
-  ]);
+  ];
+  const buried = { _id: { $in: ids }, status: "dead", waits: { $exists: false }, ...inTime(fence) };
+  await tables.outbox.updateMany(buried, back, { maxTimeMS: fence.maxTimeMS });
+  const returned = await tables.outbox.find({ _id: { $in: ids }, status: { $ne: "dead" } }, { projection: { _id: 1 } });
+  return returned.map(({ _id }) => _id);
 }

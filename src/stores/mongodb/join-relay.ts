@@ -35,13 +35,13 @@ async function prepare(tables: Tables, ownership: MongoOwnership, options: JoinO
   const { owner, streams, start } = options;
   if (start === "earliest") return ownership.finishCreation(owner);
   for (;;) {
-    const view = await ownership.look();
-    if (view?.creating?.owner !== owner) return;
+    const creating = (await ownership.extendCreation(owner))?.creating;
+    if (creating === undefined) return;
     const filter = { waits: "ready", ...streamsFilter(streams ?? null) };
     const ready = await tables.outbox.find(filter, { projection: { _id: 1 }, limit: SKIP_BATCH });
     if (ready.length === 0) break;
     // A process that stops here for a while must not leave out what came after others went on.
-    const inTime = { $expr: { $lt: ["$$NOW", view.creating.until] } };
+    const inTime = { $expr: { $lt: ["$$NOW", creating.until] } };
     await tables.outbox.updateMany(
       { _id: { $in: ready.map(({ _id }) => _id) }, waits: "ready", ...inTime },
       { $set: { status: "done", skipped: true }, $unset: { waits: 1 }, $currentDate: { published_at: true } },

@@ -116,6 +116,12 @@ export class MongoOwnership {
     });
   }
 
+  /** More time for the one who is at it; undefined when another has gone on with it. */
+  async extendCreation(owner: string): Promise<RelayView | undefined> {
+    const until = { $add: ["$$NOW", this.#leaseMs] };
+    return this.#change([{ $set: { creating: { owner: literal(owner), until } } }], { "creating.owner": owner });
+  }
+
   async finishCreation(owner: string): Promise<void> {
     await this.#relays.updateOne({ _id: this.#relay, "creating.owner": owner }, { $unset: { creating: 1 } });
   }
