@@ -69,6 +69,8 @@ function connectionTrouble(code: string | undefined, text: string, where: string
   // Said by the MongoDB driver.
   if (/Server selection timed out|connect ECONNREFUSED|getaddrinfo/i.test(text))
     return `Cannot reach ${where}: ${text}. ${CHECK_URL}`;
+  if (/^Authentication failed|requires authentication/i.test(text))
+    return `${where} refused the login: ${text.replace(/\.$/, "")}. Check user, password and authSource in the URL`;
   // Said by node-postgres when the URL has no password and the server wants one.
   if (/client password must be a string/i.test(text))
     return `${where} wants a password. Put it into the URL, or set PGPASSWORD`;

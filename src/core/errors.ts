@@ -36,7 +36,8 @@ export class TxboxError extends Error {
   readonly retryable: boolean;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
-    const text = details.fix === undefined ? message : `${message}. ${details.fix}`;
+    // What a server said may end with a full stop of its own.
+    const text = details.fix === undefined ? message : `${message.replace(/\.$/, "")}. ${details.fix}`;
     super(text, details.cause === undefined ? undefined : { cause: details.cause });
     this.code = code;
     this.field = details.field;

@@ -138,7 +138,7 @@ export function sessionOf(tx: MongoTx, transactions: boolean): MongoSession | un
   if (typeof tx?.inTransaction !== "function") {
     throw new TxboxError("no_transaction", "The transaction is not a session of the MongoDB driver", {
       field: "tx",
-      fix: "client.withSession((session) => session.withTransaction(() => outbox.enqueue(session, message)))",
+      fix: "Call client.withSession((session) => session.withTransaction(() => outbox.enqueue(session, message)))",
     });
   }
   if (!transactions) {

@@ -10,6 +10,7 @@ describe("explainFailure", () => {
   test.each([
     [new UsageError("no such flag", { command: "status" }), EXIT.usage, "no such flag\nSee `txbox status --help`"],
     [new TxboxError("invalid_option", "bad", { fix: "Do it" }), EXIT.usage, "bad. Do it"],
+    [new TxboxError("invalid_option", "It said no.", { fix: "Do it" }), EXIT.usage, "It said no. Do it"],
     [new TxboxError("schema_missing", "none"), EXIT.schema, "none"],
     [new TxboxError("schema_outdated", "old"), EXIT.schema, "old"],
     [new TxboxError("schema_too_new", "new"), EXIT.schema, "new"],
@@ -25,6 +26,12 @@ describe("explainFailure", () => {
     [coded("28P01", "password authentication failed"), EXIT.unreachable, "db:5432/app refused the login: password"],
     [coded("3D000", 'database "app" does not exist'), EXIT.unreachable, "does not exist"],
     [coded("57P03", "the database system is starting up"), EXIT.unreachable, "starting up"],
+    [
+      new Error("Authentication failed."),
+      EXIT.unreachable,
+      "db:5432/app refused the login: Authentication failed. Check",
+    ],
+    [new Error("Command find requires authentication"), EXIT.unreachable, "db:5432/app refused the login"],
     [new Error("timeout exceeded when trying to connect"), EXIT.unreachable, "Cannot reach"],
     [coded("25006", "cannot execute INSERT in a read-only transaction"), EXIT.refused, "primary"],
     [coded("42501", "permission denied for table x"), EXIT.failed, "txbox grants"],
