@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { Admin, Consumer, Producer } from "@platformatic/kafka";
+import { Admin, Consumer, Producer, stringSerializers } from "@platformatic/kafka";
 import { createKafkaPublisher, createKafkaSubscriber } from "../../src/brokers/kafka/index.ts";
 import { sealMessage } from "../../src/brokers/kafka/kafka-record.ts";
 import type { Subscriber } from "../../src/index.ts";
@@ -17,6 +17,13 @@ export async function openKafka(address: string): Promise<Broker> {
   const common = (): { clientId: string; bootstrapBrokers: string[] } => ({ clientId: randomUUID(), bootstrapBrokers });
   const admin = new Admin({ ...common(), retries: 20, retryDelay: 100 });
   const producer = new Producer({ ...common(), idempotent: true, retries: 3, retryDelay: 100 });
+  const textProducer = new Producer({
+    ...common(),
+    idempotent: true,
+    retries: 3,
+    retryDelay: 100,
+    serializers: stringSerializers,
+  });
   const consumer = (): Consumer => new Consumer({ ...common(), groupId: CONSUMER, retries: false });
   let start: bigint[] = [];
 
@@ -46,12 +53,15 @@ export async function openKafka(address: string): Promise<Broker> {
     publisher: () => Promise.resolve(createKafkaPublisher({ producer })),
     subscriber: () => Promise.resolve(withConsumer(consumer(), producer)),
     rawPublisher(messages) {
-      const ready = messages.map((message) => {
-        const { key, value, headers } = sealMessage(message, STREAM, "native", undefined);
-        return { topic: STREAM, ...(key === undefined ? {} : { key }), value, headers };
-      });
+      // Text, as an application has it: the client makes bytes of it.
+      const ready = messages.map((message) => ({
+        topic: STREAM,
+        key: message.key ?? "",
+        value: String(message.body),
+        headers: textHeadersOf(sealMessage(message, STREAM, "native", undefined).headers),
+      }));
       return Promise.resolve((from: number, to: number) =>
-        producer.send({ messages: ready.slice(from, to), acks: -1 }),
+        textProducer.send({ messages: ready.slice(from, to), acks: -1 }),
       );
     },
     async rawConsumer(handle) {
@@ -89,7 +99,7 @@ export async function openKafka(address: string): Promise<Broker> {
       };
     },
     async [Symbol.asyncDispose]() {
-      await Promise.all([admin.close(), producer.close()]);
+      await Promise.all([admin.close(), producer.close(), textProducer.close()]);
     },
   };
 }
@@ -130,6 +140,10 @@ class Offsets {
     this.#changed.clear();
     return news;
   }
+}
+
+function textHeadersOf(headers: ReadonlyMap<Buffer, Buffer>): Record<string, string> {
+  return Object.fromEntries(Array.from(headers, ([name, value]) => [name.toString(), value.toString()]));
 }
 
 function byPartition(pairs: readonly [partition: number, offset: bigint][]): bigint[] {
