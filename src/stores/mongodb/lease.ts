@@ -9,7 +9,9 @@ export interface Fence {
 }
 
 const MAX_OPERATION_MS = 2000;
-/** The part of a lease that is kept free for what was begun before its end. */
+/** The part of a lease that an operation may take at most. */
+const OPERATION = 0.4;
+/** The part of a lease that is kept free for what was sent to the target before its end. */
 const MARGIN = 0.2;
 
 /** What this process knows of its lease, which the server alone decides. */
@@ -27,7 +29,7 @@ export class Lease {
   constructor(clock: Clock, leaseMs: number) {
     this.#clock = clock;
     this.#leaseMs = leaseMs;
-    this.#operationMs = Math.ceil(Math.min(MAX_OPERATION_MS, leaseMs * MARGIN));
+    this.#operationMs = Math.ceil(Math.min(MAX_OPERATION_MS, leaseMs * OPERATION));
   }
 
   /** Monotonic time up to which claimed messages may be published. */
@@ -48,6 +50,11 @@ export class Lease {
     this.#until = member.lease_until.getTime();
     this.#validUntil = sentAt + this.#leaseMs * (1 - MARGIN);
     return true;
+  }
+
+  /** Too little of it is left for another operation to begin and to end. */
+  get short(): boolean {
+    return this.serverNow() + this.#operationMs * 1.5 > this.#until;
   }
 
   end(): void {

@@ -39,6 +39,8 @@ export class MongoSession implements QueueSession {
   #claims: MongoClaim[] = [];
   #stale = true;
   #left = false;
+  /** How many messages a claim takes at most: less than a batch while the server is slow. */
+  #claimLimit: number;
   #newFirst = false;
   #paused = false;
   #crashes = 0;
@@ -53,6 +55,7 @@ export class MongoSession implements QueueSession {
     this.#tables = tables;
     this.#options = options;
     this.#clock = clock;
+    this.#claimLimit = options.batch.messages;
     this.#ownership = new MongoOwnership(tables.relays, options.relay, options.leaseMs);
     this.#lease = new Lease(clock, options.leaseMs);
     this.#keys = new BlockedKeys(new Set(options.unordered));
@@ -94,11 +97,13 @@ export class MongoSession implements QueueSession {
       try {
         return await this.#claim();
       } catch (error) {
-        // Documents may have been claimed though the answer was lost.
-        this.#lease.noteUnknown();
+        // Documents may have been claimed though the answer was lost, and may yet be, unless the server itself gave up.
+        if (!isTimeExpired(error)) this.#lease.noteUnknown();
         this.#invalidate();
-        if (isTimeExpired(error)) return undefined;
-        throw error;
+        if (!isTimeExpired(error)) throw error;
+        // The server is too slow for so many within the lease.
+        this.#claimLimit = Math.max(1, Math.floor(this.#claimLimit / 4));
+        return undefined;
       }
     });
   }
@@ -112,12 +117,12 @@ export class MongoSession implements QueueSession {
       await this.#runChores();
     }
     if (this.#paused || this.#lanes.length === 0) return undefined;
-    if (this.#clock.monotonic() >= this.#lease.validUntil) await this.#renew(0, false);
+    if (this.#lease.short) await this.#renew(0, false);
     if (this.#stale) return undefined;
     const careful = carefulLimit(this.#crashes, this.#tried);
     if (careful !== undefined && (this.#claims.length > 0 || this.#settler.busy)) return undefined;
     const { batch } = this.#options;
-    const limit = { messages: Math.min(careful ?? batch.messages, batch.messages), bytes: batch.bytes };
+    const limit = { messages: Math.min(careful ?? batch.messages, this.#claimLimit), bytes: batch.bytes };
     const generation = this.#generation;
     const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation };
     // By turns: keys that fail again and again must not keep everything else waiting.
@@ -135,6 +140,7 @@ export class MongoSession implements QueueSession {
       return undefined;
     }
     this.#newFirst = claim.keys.length > 0;
+    this.#claimLimit = Math.min(batch.messages, this.#claimLimit * 2);
     this.#claims.push(claim);
     return claim;
   }
@@ -297,7 +303,13 @@ export class MongoSession implements QueueSession {
     let ms = await nextScheduledMs(this.#tables, scope);
     if (ms !== undefined && ms <= 0 && !this.#stale) {
       const promoting = this.#exclusively(() =>
-        promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).then(() => true),
+        promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).then(
+          () => true,
+          (error: unknown) => {
+            if (!isTimeExpired(error)) throw error;
+            return true;
+          },
+        ),
       );
       promoting.catch(() => undefined);
       // A claim that takes long must not keep the lease from being renewed.
@@ -365,7 +377,10 @@ export class MongoSession implements QueueSession {
     const chores = this.#chores;
     this.#chores = [];
     for (const chore of chores) {
-      await chore();
+      // What the server had no time for is done another time.
+      await chore().catch((error: unknown) => {
+        if (!isTimeExpired(error)) throw error;
+      });
       // Lanes and blocked keys may have changed under the chore.
       await this.#reload();
     }

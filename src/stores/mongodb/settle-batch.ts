@@ -88,21 +88,24 @@ export class SettleBatch {
       return;
     }
     key.dueAt = now + outcome.delayMs;
-    const error = describeError(outcome.error);
-    const at = new Date(serverNow);
+    const error = { $literal: describeError(outcome.error) };
+    const before = { $cond: [{ $isArray: "$errors" }, "$errors", []] };
+    const errors = { $slice: [{ $concatArrays: [before, [{ at: "$$NOW", error }]] }, -KEPT_ERRORS] };
     this.#failed.push(
-      this.#one(_id, claim, {
-        $set: {
-          ...RELEASED,
-          status: "failed",
-          waits: "parked",
-          next_retry_at: new Date(serverNow + outcome.delayMs),
-          attempts: message.earlierAttempts + outcome.attempts,
-          last_error: error,
+      this.#one(_id, claim, [
+        {
+          $set: {
+            ...RELEASED,
+            status: "failed",
+            waits: "parked",
+            next_retry_at: { $add: ["$$NOW", outcome.delayMs] },
+            attempts: message.earlierAttempts + outcome.attempts,
+            last_error: error,
+            errors,
+          },
         },
-        $unset: { alone: 1, crashes: 1 },
-        $push: { errors: { $each: [{ at, error }], $slice: -KEPT_ERRORS } },
-      }),
+        { $unset: ["alone", "crashes"] },
+      ]),
     );
   }
 
@@ -133,7 +136,7 @@ export class SettleBatch {
     ];
   }
 
-  #one(_id: unknown, { token }: MongoClaim, update: Document): Document {
+  #one(_id: unknown, { token }: MongoClaim, update: Document | Document[]): Document {
     return { updateOne: { filter: { _id, lease_token: token, status: "processing" }, update } };
   }
 
