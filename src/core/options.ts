@@ -1,5 +1,16 @@
 import { TxboxError } from "./errors.ts";
 
+/**
+ * npm only warns of a Node that is too old. There, a relay would fail between publishing and settling, and publish the
+ * same messages again and again.
+ */
+export function requireRuntime(of: string): void {
+  if ("withResolvers" in Promise) return;
+  throw new TxboxError("invalid_option", `${of} needs Node 22.18 or later, this is ${process.version}`, {
+    fix: "Upgrade Node, or npm install node@24 and run with npx node",
+  });
+}
+
 /** Throws `invalid_option` for a key that is not in `known`, naming the nearest one that is. */
 export function rejectUnknownOptions(of: string, options: object, known: readonly string[]): void {
   for (const name of Object.keys(options)) {

@@ -11,7 +11,7 @@ import type {
 import { TxboxError } from "../core/errors.ts";
 import type { Events } from "../core/event-map.ts";
 import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
-import { rejectUnknownOptions, requireInteger, requireName } from "../core/options.ts";
+import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
 import { typeOf } from "./incoming-message.ts";
@@ -149,6 +149,7 @@ const OPTIONS: readonly (keyof InboxOptions<EventMap, unknown>)[] = [
 
 function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>): void {
   const of = "createInbox";
+  requireRuntime(of);
   const {
     store,
     consumer,

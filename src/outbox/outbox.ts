@@ -2,7 +2,7 @@ import type { Enqueued, Writer } from "../core/contracts.ts";
 import type { Events } from "../core/event-map.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { AnyEvents, EventMap, NewMessageOf } from "../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../core/options.ts";
+import { rejectUnknownOptions, requireInteger, requireRuntime } from "../core/options.ts";
 import { invalidMessage, prepareMessage, requireStream, requireText } from "./prepare-message.ts";
 import { TxboxError } from "../core/errors.ts";
 
@@ -33,6 +33,7 @@ const MAX_CALL_BYTES = 128 * 1024 * 1024;
 export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
   options: OutboxOptions<Map, Tx>,
 ): Outbox<Map, Tx> {
+  requireRuntime("createOutbox");
   requireStore(options);
   rejectUnknownOptions("createOutbox", options, OPTIONS);
   const { store, maxPayloadBytes = 1024 * 1024 } = options;

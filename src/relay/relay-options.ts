@@ -2,7 +2,7 @@ import { systemClock } from "../core/clock.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock, Publisher, Store } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
-import { rejectUnknownOptions, requireInteger, requireName } from "../core/options.ts";
+import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import { uuidv7 } from "../core/uuid.ts";
 import type { RelayEvent } from "./relay-events.ts";
 
@@ -92,6 +92,7 @@ const MAX_CRASHES = 3;
 
 export function relaySettings(options: RelayOptions): RelaySettings {
   const of = "createRelay";
+  requireRuntime(of);
   rejectUnknownOptions(of, options, KNOWN);
   requireName(of, "name", options.name);
   requireRole(options.store?.queue, "join", "store", "a store, such as createPostgresStore({ client })");
