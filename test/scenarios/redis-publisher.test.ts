@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { createRedisPublisher, type RedisPublisherOptions } from "../../src/brokers/redis/index.ts";
@@ -176,6 +178,19 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     expect(missing?.status).toBe("rejected");
     expect(errorOf(missing)).toMatch(/no stream "ordres".*declare: true/);
     expect(statuses(await publisher().publish([sample("ordres", 1)], never))).toEqual(["published"]);
+  });
+
+  it("waits for a server that takes connections and says nothing no longer than for any answer", async () => {
+    const silent = createServer().listen(0, "127.0.0.1");
+    onTestFinished(() => void silent.close());
+    await once(silent, "listening");
+    const { port } = silent.address() as AddressInfo;
+    const [patient, closed] = [publisher({}, `redis://127.0.0.1:${port}`), publisher({}, `redis://127.0.0.1:${port}`)];
+    const waiting = patient.publish(samples("orders", ["a"], 2), never);
+    const ending = closed.publish(samples("orders", ["a"], 2), never);
+    await closed.close?.();
+    expect(statuses(await ending)).toEqual(["unavailable", "unavailable"]);
+    expect(statuses(await waiting)).toEqual(["unavailable", "unavailable"]);
   });
 
   it("says once and clearly that the password is wrong", async () => {

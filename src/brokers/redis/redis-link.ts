@@ -9,7 +9,7 @@ export const ANSWER_MS = 10_000;
 /** One connection at a time, opened when it is needed. A broken one is thrown away with all that was sent over it. */
 export class RedisLink {
   readonly #client: RedisClient;
-  #current: Promise<RedisConnection> | undefined;
+  #current: RedisConnection | undefined;
   #closed = false;
 
   constructor(client: RedisClient) {
@@ -28,10 +28,7 @@ export class RedisLink {
   drop(): void {
     const current = this.#current;
     this.#current = undefined;
-    current?.then(
-      (connection) => connection.close(),
-      () => undefined,
-    );
+    current?.close();
   }
 
   close(): void {
@@ -42,10 +39,10 @@ export class RedisLink {
   /** For commands that have to go over one connection. */
   async connection(): Promise<RedisConnection> {
     if (this.#closed) throw new UnavailableError("The connection to Redis was closed");
-    const current = (this.#current ??= RedisConnection.open(this.#client));
+    const current = (this.#current ??= new RedisConnection(this.#client));
     try {
-      const connection = await current;
-      if (connection.open) return connection;
+      await current.ready;
+      if (current.open) return current;
     } catch (error) {
       if (this.#current === current) this.#current = undefined;
       throw explainRedis(error);
@@ -56,30 +53,31 @@ export class RedisLink {
 }
 
 export class RedisConnection {
+  readonly ready: Promise<void>;
   readonly #plain: PlainConnection;
   readonly #waiting = new Set<(error: Error) => void>();
   #open = true;
 
-  private constructor(plain: PlainConnection) {
-    this.#plain = plain;
-    plain.on("end", () => this.close());
-    plain.on("close", () => this.close());
+  constructor(client: RedisClient) {
+    this.#plain = plainConnection(client);
+    this.#plain.on("end", () => this.close());
+    this.#plain.on("close", () => this.close());
+    this.ready = this.#connect();
+    this.ready.catch(() => undefined);
   }
 
-  static async open(client: RedisClient): Promise<RedisConnection> {
-    const plain = plainConnection(client);
+  async #connect(): Promise<void> {
     // The event knows more than the promise: ioredis rejects with "Connection is closed" whatever happened.
     let reason: Error | undefined;
-    const connection = new RedisConnection(plain);
-    plain.on("error", (error) => {
+    this.#plain.on("error", (error) => {
       reason ??= error;
-      connection.close();
+      this.close();
     });
     try {
-      await plain.connect();
-      return connection;
+      // Clients wait without end for a server that takes the connection and says nothing.
+      await this.#within(ANSWER_MS, () => this.#plain.connect());
     } catch (error) {
-      connection.close();
+      this.close();
       throw reason ?? error;
     }
   }
@@ -91,7 +89,7 @@ export class RedisConnection {
   /** Rejects with the server's own error when it answered, with an UnavailableError otherwise. */
   async command(args: readonly RedisArgument[], answerMs: number = ANSWER_MS): Promise<unknown> {
     try {
-      return await this.#send(args, answerMs);
+      return await this.#within(answerMs, () => this.#plain.send(args));
     } catch (error) {
       if (error instanceof Error && needsOtherServer(error.message)) this.close();
       throw error;
@@ -108,7 +106,7 @@ export class RedisConnection {
     }
   }
 
-  #send(args: readonly RedisArgument[], answerMs: number): Promise<unknown> {
+  #within(answerMs: number, ask: () => Promise<unknown>): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const settle = (then: () => void): void => {
         clearTimeout(timer);
@@ -121,7 +119,7 @@ export class RedisConnection {
         this.close();
       }, answerMs);
       this.#waiting.add(fail);
-      this.#plain.send(args).then(
+      ask().then(
         (reply) => settle(() => resolve(reply)),
         (error: unknown) => fail(error instanceof Error ? error : new Error(String(error))),
       );
