@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { createRedisSubscriber, type RedisSubscriberOptions } from "../../src/brokers/redis/index.ts";
 import { RedisLink } from "../../src/brokers/redis/redis-link.ts";
+import { TAKE } from "../../src/brokers/redis/redis-scripts.ts";
 import { StreamGroup } from "../../src/brokers/redis/stream-group.ts";
 import type { SubscriberEvent } from "../../src/brokers/shared/subscriber-options.ts";
 import type { Handle, HandleResult, Subscriber } from "../../src/core/contracts.ts";
@@ -10,6 +11,7 @@ import { until } from "../harness/deadline.ts";
 import { serverOrSkip } from "../harness/server-or-skip.ts";
 import { startRedis } from "../harness/start-redis.ts";
 import { fieldsOf, redisClient, redisProbe, type RedisProbe } from "../support/redis-clients.ts";
+import { startTcpProxy } from "../support/tcp-proxy.ts";
 
 const slot = await serverOrSkip("Redis", () => startRedis({ owned: true }));
 afterAll(() => slot.stop());
@@ -200,6 +202,26 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
       await until(() => got.length === 2, { what: "both" });
       expect(got.map(({ routingKey }) => String(routingKey)).toSorted()).toEqual(["orders", "returns"]);
     });
+  });
+
+  it("ordered: a request that arrives after its connection was given up takes nothing away from the one that reads", async () => {
+    const proxy = await startTcpProxy(Number(new URL(slot.server.url).port));
+    onTestFinished(() => proxy.close());
+    const through = client(`redis://127.0.0.1:${proxy.port}`);
+    await subscribe(recording(), { client: through, takeOverAfterMs: 900 });
+    await add("0", "txbox-id", "m-0", "txbox-key", "k");
+    await until(() => got.length === 1, { what: "the first" });
+    await settled();
+    const late = proxy.hold();
+    await until(() => late.text().includes(TAKE.sha), { what: "a request" });
+    late.cut();
+    await until(() => events.some(({ type }) => type === "recovered"), { what: "another connection" });
+    await sleep(400);
+    late.arrive("XADD orders * body 1 txbox-id m-1 txbox-key k\r\n");
+    await until(async () => Number(await probe.command("XLEN", "orders")) === 2, { what: "the late arrival" });
+    await add("2", "txbox-id", "m-2", "txbox-key", "k");
+    await until(() => got.length === 3, { what: "the others" });
+    expect(bodiesOf()).toEqual(["0", "1", "2"]);
   });
 
   it("names what is missing, and the option that creates it", async () => {

@@ -6,12 +6,24 @@ export interface TcpProxy {
   cut(): void;
   /** What the server sends gets lost, until the connections are cut. */
   mute(): void;
+  /** What the client of the oldest connection sends waits on the way from now on. */
+  hold(): HeldTraffic;
   close(): Promise<void>;
+}
+
+export interface HeldTraffic {
+  /** What the client has sent. */
+  text(): string;
+  /** Breaks the client's end only. */
+  cut(): void;
+  /** The server gets it at last, right behind something else. */
+  arrive(before: string): void;
 }
 
 export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
   const answering = new Map<Socket, Socket>();
+  const stranded = new Set<Socket>();
   const server = createServer((near) => {
     const far = connect(targetPort, "127.0.0.1");
     answering.set(far, near);
@@ -25,7 +37,7 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
       one.on("error", () => undefined);
       one.on("close", () => {
         sockets.delete(one);
-        other.destroy();
+        if (!stranded.has(other)) other.destroy();
       });
       one.pipe(other);
     }
@@ -42,6 +54,27 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
         far.unpipe(near);
         far.resume();
       }
+    },
+    hold() {
+      const [oldest] = answering;
+      if (oldest === undefined) throw new Error("there is no connection");
+      const [far, near] = oldest;
+      const sent: Buffer[] = [];
+      near.unpipe(far);
+      near.on("data", (chunk) => sent.push(chunk));
+      near.resume();
+      return {
+        text: () => Buffer.concat(sent).toString("latin1"),
+        cut() {
+          stranded.add(far);
+          near.resetAndDestroy();
+        },
+        arrive(before) {
+          far.unpipe();
+          far.resume();
+          far.end(Buffer.concat([Buffer.from(before), ...sent]));
+        },
+      };
     },
     close: () =>
       new Promise((resolve) => {

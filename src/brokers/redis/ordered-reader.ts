@@ -7,21 +7,24 @@ import { StreamReader } from "./stream-reader.ts";
  * key has had everything of it that came before and was not done.
  */
 export class OrderedReader extends StreamReader {
-  #token: string | undefined;
+  /** Our name in the lock, while it is ours. */
+  #owner: string | undefined;
+  #turn = 0;
   #loss = new AbortController();
 
   protected async takeEntries(): Promise<void> {
     const { clock } = this.settings;
     const { signal } = this.stopping;
-    const token = await this.#hold();
+    const owner = await this.#hold();
     this.recovered();
-    if (token === undefined) {
+    if (owner === undefined) {
       await clock.sleep(Math.min(1000, this.blockMs), signal);
       return;
     }
+    const token = owner + this.#turn;
     await this.takePending({});
     let last = await this.group.lastDelivered();
-    while (!signal.aborted && this.#token === token) {
+    while (!signal.aborted && this.#owner === owner) {
       const entries = await this.group.take(token, await this.room());
       if (entries === undefined) return;
       for (const entry of entries) this.deliver(entry, 0);
@@ -31,9 +34,9 @@ export class OrderedReader extends StreamReader {
   }
 
   protected async keepEntries(): Promise<void> {
-    const token = this.#token;
-    if (token === undefined) return;
-    if ((await this.group.renew(token, this.settings.takeOverAfterMs)) === "another's") this.#lost(token);
+    const owner = this.#owner;
+    if (owner === undefined) return;
+    if ((await this.group.renew(owner, this.settings.takeOverAfterMs)) === "another's") this.#lost(owner);
   }
 
   protected lossOf(): AbortController {
@@ -42,24 +45,28 @@ export class OrderedReader extends StreamReader {
 
   protected override async leave(deleteMember: boolean): Promise<void> {
     await super.leave(deleteMember);
-    if (this.#token !== undefined) await this.group.letGo(this.#token);
+    if (this.#owner !== undefined) await this.group.letGo(this.#owner);
   }
 
-  /** The lock's token, a new one after every gap; undefined when another has the lock. */
+  /**
+   * Our name in the lock, a new one after every gap; undefined when another has the lock. Each time with a turn of its
+   * own: a request of before may reach the server late, and what it took would be in nobody's hand.
+   */
   async #hold(): Promise<string | undefined> {
     const ms = this.settings.takeOverAfterMs;
-    const token = this.#token;
-    if (token !== undefined) {
-      const whose = await this.group.renew(token, ms);
-      if (whose === "ours") return token;
-      if (whose === "another's") this.#lost(token);
+    const owner = this.#owner;
+    const turn = String(++this.#turn);
+    if (owner !== undefined) {
+      const whose = await this.group.renew(owner, ms, turn);
+      if (whose === "ours") return owner;
+      if (whose === "another's") this.#lost(owner);
     }
-    const next = randomBytes(9).toString("base64url");
-    if (!(await this.group.acquire(next, ms))) {
-      if (this.#token !== undefined) this.#lost(this.#token);
+    const next = `${randomBytes(9).toString("base64url")}.`;
+    if (!(await this.group.acquire(next + turn, ms))) {
+      if (this.#owner !== undefined) this.#lost(this.#owner);
       return undefined;
     }
-    this.#token = next;
+    this.#owner = next;
     if (this.#loss.signal.aborted) {
       // What was given up must be out of the way before it is taken again.
       await this.held.free();
@@ -68,9 +75,9 @@ export class OrderedReader extends StreamReader {
     return next;
   }
 
-  #lost(token: string): void {
-    if (this.#token !== token) return;
-    this.#token = undefined;
+  #lost(owner: string): void {
+    if (this.#owner !== owner) return;
+    this.#owner = undefined;
     this.#loss.abort();
   }
 }

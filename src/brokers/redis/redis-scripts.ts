@@ -57,21 +57,26 @@ elseif after ~= '' then redis.pcall('DEL', KEYS[1]) end
 return {added, failure}
 `);
 
-/** KEYS: lock. ARGV: token, ms. Answers 1 when it is still ours, 0 when it is nobody's, -1 when another has it. */
+/**
+ * A lock holds its owner and, behind that, a turn. KEYS: lock. ARGV: owner, ms, the next turn or "" to keep the present
+ * one. Answers 1 when it is still ours, 0 when it is nobody's, -1 when another has it.
+ */
 export const RENEW: Script = script(`
-local owner = redis.call('GET', KEYS[1])
-if not owner then return 0 end
-if owner ~= ARGV[1] then return -1 end
+local token = redis.call('GET', KEYS[1])
+if not token then return 0 end
+if string.sub(token, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
+if ARGV[3] ~= '' then redis.call('SET', KEYS[1], ARGV[1] .. ARGV[3], 'PX', ARGV[2]) return 1 end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 `);
 
-/** KEYS: lock. ARGV: token. */
+/** KEYS: lock. ARGV: owner. */
 export const LET_GO: Script = script(`
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+local token = redis.call('GET', KEYS[1])
+if token and string.sub(token, 1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 `);
 
-/** KEYS: stream, lock. ARGV: token, group, consumer, count. New entries, unless the lock is another's: then nothing. */
+/** KEYS: stream, lock. ARGV: owner and turn, group, consumer, count. New entries, unless the lock has others: then nothing. */
 export const TAKE: Script = script(`
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return false end
 local reply = redis.call('XREADGROUP', 'GROUP', ARGV[2], ARGV[3], 'COUNT', ARGV[4], 'STREAMS', KEYS[1], '>')

@@ -135,14 +135,15 @@ export class StreamGroup {
     return (await this.#link.command(["SET", this.#lock, token, "NX", "PX", String(ms)])) !== null;
   }
 
-  async renew(token: string, ms: number): Promise<"ours" | "nobody's" | "another's"> {
-    const reply = Number(await this.#link.run(RENEW, [this.#lock], [token, String(ms)]));
+  /** With a turn, what is asked with an earlier one finds the lock another's from now on. */
+  async renew(owner: string, ms: number, turn = ""): Promise<"ours" | "nobody's" | "another's"> {
+    const reply = Number(await this.#link.run(RENEW, [this.#lock], [owner, String(ms), turn]));
     if (reply === 0) return "nobody's";
     return reply > 0 ? "ours" : "another's";
   }
 
-  async letGo(token: string): Promise<void> {
-    await this.#link.run(LET_GO, [this.#lock], [token]);
+  async letGo(owner: string): Promise<void> {
+    await this.#link.run(LET_GO, [this.#lock], [owner]);
   }
 
   async leave(deleteMember: boolean): Promise<void> {
