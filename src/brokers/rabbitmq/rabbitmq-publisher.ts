@@ -102,7 +102,7 @@ class RabbitmqPublisher implements Publisher {
       whyLost: () => this.#link.error,
       reopen: async () => {
         this.#exchanges.forget();
-        const another = await this.#channels.another(begin);
+        const another = await this.#channels.afterEnded(begin);
         own.push(another);
         return another;
       },
