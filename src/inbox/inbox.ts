@@ -1,14 +1,16 @@
 import { publishByKey } from "../core/by-key.ts";
+import { systemClock } from "../core/clock.ts";
 import type {
   HandleResult,
   Ledger,
+  Migrator,
   Publisher,
   PublishResult,
   ReceiptFilter,
   Subscriber,
   Writer,
 } from "../core/contracts.ts";
-import { TxboxError } from "../core/errors.ts";
+import { errorCode, TxboxError } from "../core/errors.ts";
 import type { Events } from "../core/event-map.ts";
 import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
@@ -19,7 +21,7 @@ import { MessageProcessor, type Attempt, type Handled } from "./process-message.
 import { fromStored } from "./stored-message.ts";
 
 export interface InboxOptions<Map extends EventMap, Tx> {
-  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never> };
+  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never>; readonly migrator?: Migrator };
   /** Names the receipts: each consumer handles each message once. */
   consumer: string;
   /** Types messages and handlers without naming the transaction type; see `defineEvents`. */
@@ -108,6 +110,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     },
     async start(subscriber) {
       if (registry.types.length === 0) throw noHandlers(consumer);
+      await requireSchema(store);
       await subscriber.start(consumer, (message, signal): Promise<HandleResult> => safely(message, signal, arrival));
       subscribers.add(subscriber);
     },
@@ -130,6 +133,21 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     [Symbol.asyncDispose]: () => inbox.stop(),
   };
   return inbox;
+}
+
+const SCHEMA_CHECK_MS = 5000;
+
+/** A missing or other schema is said at once. A database that is away at the moment is no reason not to start. */
+async function requireSchema({ migrator }: { readonly migrator?: Migrator }): Promise<void> {
+  if (migrator === undefined) return;
+  const over = new AbortController();
+  try {
+    await Promise.race([migrator.check(), systemClock.sleep(SCHEMA_CHECK_MS, over.signal)]);
+  } catch (error) {
+    if (errorCode(error)?.startsWith("schema_") === true) throw error;
+  } finally {
+    over.abort();
+  }
 }
 
 function publishResult(attempt: Attempt): PublishResult {

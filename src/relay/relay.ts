@@ -244,7 +244,10 @@ async function within(ms: number, promise: Promise<unknown>): Promise<void> {
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
+/** PostgreSQL: a wrong password or role, a database that does not exist. */
+const WRONG_ADDRESS: ReadonlySet<string | undefined> = new Set(["28P01", "28000", "3D000"]);
+
 /** Whether waiting may mend it: a database that is away, a standby that may be promoted. */
 function mayPass(error: unknown): boolean {
-  return !(error instanceof TxboxError) || error.retryable;
+  return error instanceof TxboxError ? error.retryable : !WRONG_ADDRESS.has(errorCode(error));
 }

@@ -125,7 +125,7 @@ class LocalKafka implements KafkaServer {
     });
     const ready = (): Promise<boolean> => {
       if (child.exitCode !== null || child.signalCode !== null) throw new Error("Kafka ended while starting");
-      return knowsItself(this.brokers[0] ?? "");
+      return isReady(this.brokers[0] ?? "");
     };
     try {
       await until(ready, { what: "start of Kafka", timeoutMs: 60_000, intervalMs: 50 });
@@ -173,18 +173,31 @@ class LocalKafka implements KafkaServer {
   }
 }
 
-/** True when it answers a Metadata request (version 1, no topics) with at least one broker: it is then open for all. */
-function knowsItself(broker: string): Promise<boolean> {
+/** Metadata, version 1, no topics: at least one broker in the answer means that it is open for all. */
+const METADATA = {
+  request: "0000000e0003000100000001ffff00000000",
+  yes: (a: Buffer) => a.length >= 12 && a.readInt32BE(8) > 0,
+};
+/** InitProducerId, version 0, no transaction: an answer without an error means that it can number producers. */
+const PRODUCER_ID = {
+  request: "000000100016000000000001ffffffff0000ea60",
+  yes: (a: Buffer) => a.length >= 14 && a.readInt16BE(12) === 0,
+};
+
+async function isReady(broker: string): Promise<boolean> {
+  return (await ask(broker, METADATA)) && ask(broker, PRODUCER_ID);
+}
+
+function ask(broker: string, { request, yes }: typeof METADATA): Promise<boolean> {
   const [host = "", port = ""] = broker.split(":");
-  const request = Buffer.from("0000000e0003000100000001ffff00000000", "hex");
   return new Promise((resolve) => {
     const socket = connect({ host, port: Number(port), timeout: 500 });
     const end = (ready: boolean): void => {
       socket.destroy();
       resolve(ready);
     };
-    socket.once("connect", () => socket.write(request));
-    socket.once("data", (answer) => end(Buffer.isBuffer(answer) && answer.length >= 12 && answer.readInt32BE(8) > 0));
+    socket.once("connect", () => socket.write(Buffer.from(request, "hex")));
+    socket.once("data", (answer) => end(Buffer.isBuffer(answer) && yes(answer)));
     for (const failure of ["error", "timeout", "close"]) socket.once(failure, () => end(false));
   });
 }
