@@ -146,7 +146,8 @@ class Pipeline {
         const mine = new PipelinePartition(name, {
           consumer,
           generation,
-          producer: () => openProducer(producer, `${transactionalId}.${topic}.${partition}`),
+          // No topic has a slash: other ids and topics make other names.
+          producer: () => openProducer(producer, `${transactionalId}/${topic}/${partition}`),
           worker,
           confirmed: (signal) => this.#reader.confirmed(signal),
         });
