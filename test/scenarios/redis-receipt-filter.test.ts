@@ -54,6 +54,14 @@ describe.skipIf(slot.skipped || !hasPostgres())("the Redis receipt filter", () =
     });
   }
 
+  it("knows consumers apart whose names and ids make the same text together", async () => {
+    const receipt = { type: "changed", correlationId: null };
+    filter.remember({ ...receipt, consumer: "a:processed", messageId: "m" }, "processed");
+    await untilRemembered(1);
+    expect(await filter.seen({ ...receipt, consumer: "a:processed", messageId: "m" }, "processed")).toBe(true);
+    expect(await filter.seen({ ...receipt, consumer: "a", messageId: "processed:m" }, "processed")).toBe(false);
+  });
+
   it("answers for duplicates without the database", async () => {
     const pool = openPool(database.url);
     const inbox = inboxWith(createPostgresStore({ client: pool }));

@@ -224,6 +224,14 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
     expect(bodiesOf()).toEqual(["0", "1", "2"]);
   });
 
+  it("ordered: streams and groups whose names make the same text together do not keep each other from reading", async () => {
+    await subscribe(recording(), { streams: "orders:eu", group: "payments" });
+    await subscribe(recording(), { streams: "orders", group: "eu:payments" });
+    for (const stream of ["orders:eu", "orders"]) await probe.command("XADD", stream, "*", "body", stream);
+    await until(() => got.length === 2, { what: "both messages" });
+    expect(bodiesOf().sort()).toEqual(["orders", "orders:eu"]);
+  });
+
   it("names what is missing, and the option that creates it", async () => {
     const start = (): Promise<Subscriber> => subscribe(recording(), { declare: false });
     await expect(start()).rejects.toMatchObject({ code: "not_found", message: /no stream "orders".*declare: true/ });

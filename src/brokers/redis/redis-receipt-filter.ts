@@ -50,7 +50,7 @@ export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): Re
   let telling: Promise<void> | undefined;
 
   const keyOf = ({ consumer, messageId }: Receipt, status: string): string =>
-    `${prefix}${consumer}:${status}:${messageId}`;
+    `${prefix}${encodeURIComponent(consumer)}:${status}:${messageId}`;
   const isPaused = (): boolean => clock.monotonic() < pausedUntil;
   const pause = (): void => {
     pausedUntil = clock.monotonic() + PAUSE_MS;

@@ -40,7 +40,8 @@ export class StreamGroup {
     this.streamKey = streamKey;
     this.group = group;
     this.member = member;
-    this.#lock = `${streamKey}:${group}:reader`;
+    // Names often have colons: another stream and group must not make the same text.
+    this.#lock = `${streamKey}:${encodeURIComponent(group)}:reader`;
   }
 
   /** Throws `not_found` for what is missing and may not be created. */
