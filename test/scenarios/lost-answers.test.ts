@@ -11,6 +11,7 @@ import { RecordingPublisher, upTo } from "./support/recording-publisher.ts";
 const STATEMENTS: readonly [what: string, pattern: RegExp][] = [
   ["opening a window", /set\s+cur = pg_current_snapshot/],
   ["settling", /commit_mode from c/],
+  ["settling the end of a window and opening the next", /news as materialized/],
   ["settling with a failed message", /insert into "txbox"\."blocked"/],
   ["reading a page", /pg_visible_in_snapshot\(xid, \$3/],
   ["reading parked messages", /cross join lateral/],
