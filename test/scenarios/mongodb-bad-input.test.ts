@@ -259,8 +259,15 @@ describe("documents edited by hand", () => {
     await on.enqueue(message(1), message(2));
     const publisher = createMemoryPublisher();
     publisher.fail(() => new Error("later"));
-    const options = { store: on.store, name: "r", publisher, maintenance: false, backoff: { baseMs: 50, maxMs: 50 } };
-    const relay = createRelay(options);
+    const backoff = { baseMs: 300, maxMs: 300 };
+    const relay = createRelay({
+      store: on.store,
+      name: "r",
+      publisher,
+      maintenance: false,
+      backoff,
+      maxAttempts: 1000,
+    });
     await relay.start();
     await until(async () => (await on.documents.countDocuments({ waits: "parked" })) === 2, { what: "parking" });
     await on.documents.deleteMany({});
