@@ -7,7 +7,8 @@ import type { RelaySettings } from "./relay-options.ts";
 
 /**
  * Announces what became dead. With a target for dead letters, each is sent there first: while that does not take it, the
- * message is not dead yet but waits for another attempt. One that the target will never take is dead here alone.
+ * message is not dead yet but waits for another attempt. One that the target will never take is dead here alone, and so is
+ * one that has killed its process: another attempt would kill the next.
  */
 export async function buryDead(
   claim: Claim,
@@ -25,14 +26,16 @@ export async function buryDead(
     const { id, position } = claim.messages[i]!;
     const { attempts, error } = outcome;
     const result = results?.[n];
+    const notSent = result?.status === "failed" || result?.status === "unavailable";
     const about = { relay: settings.name, id, position, attempts };
-    if (result !== undefined && (result.status === "failed" || result.status === "unavailable")) {
+    if (notSent && claim.crashes === 0) {
       const why = `${error}; its dead letter could not be sent: ${describeError(result.error ?? "not tried")}`;
       const delayMs = backoffMs(attempts, settings.backoff);
       outcomes[i] = { status: "retry", error: why, attempts, delayMs };
       settings.emit({ type: "retry", ...about, delayMs, error: why });
     } else {
-      const note = result?.status === "rejected" ? `; its dead letter was refused: ${describeError(result.error)}` : "";
+      const refused = notSent || result?.status === "rejected";
+      const note = refused ? `; its dead letter was refused: ${describeError(result.error)}` : "";
       outcomes[i] = { ...outcome, error: error + note };
       settings.emit({ type: "dead", ...about, error: error + note });
     }

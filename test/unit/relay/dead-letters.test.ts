@@ -71,6 +71,13 @@ describe("dead letters of a relay", () => {
     expect(events.map(({ type }) => type)).toEqual(["retry"]);
   });
 
+  it("do not wait for their target when they have killed their process", async () => {
+    const claim = claimOf([message(1), message(2)], { alone: true, crashes: 3 });
+    const { outcomes, events } = await bury(() => [{ status: "unavailable", error: new Error("refused") }], claim);
+    expect(outcomes[1]).toMatchObject({ status: "dead", error: expect.stringContaining("refused") as string });
+    expect(events.map(({ type }) => type)).toEqual(["dead"]);
+  });
+
   it("are dead here alone when their target will never take them", async () => {
     const { outcomes } = await bury(() => [{ status: "rejected", error: new Error("too large") }]);
     expect(outcomes[1]).toMatchObject({ status: "dead", error: expect.stringContaining("too large") as string });
