@@ -66,6 +66,7 @@ export class MongoSession implements QueueSession {
       keys: this.#keys,
       validUntil: () => this.#lease.validUntil,
       serverNow: () => this.#lease.serverNow(),
+      beforeWrite: () => this.#requireLease(),
       onSettled: (published, tried) => this.#noteSettled(published, tried),
       onFailure: () => this.#invalidate(),
     });
@@ -265,6 +266,14 @@ export class MongoSession implements QueueSession {
     if (view === undefined) this.#invalidate();
     else this.#noteView(view, me, sentAt);
     if (clearCrashes) this.#crashes = this.#tried = 0;
+  }
+
+  async #requireLease(): Promise<void> {
+    if (!this.#lease.short) return;
+    const me = this.#me!;
+    const sentAt = this.#clock.monotonic();
+    const view = await this.#ownership.settled(me, 0, false);
+    if (view === undefined || !this.#noteView(view, me, sentAt)) throw leaseLost(this.#options.relay);
   }
 
   async #noteSettled(published: number, tried: number): Promise<void> {

@@ -17,6 +17,8 @@ export interface SettlerOptions {
   keys: BlockedKeys;
   validUntil: () => number;
   serverNow: () => number;
+  /** Throws when the lanes are another's: then nothing is written, not even of lanes that nobody has taken yet. */
+  beforeWrite: () => Promise<void>;
   /** Renews the lease and counts; called with every settle that is written. */
   onSettled: (published: number, tried: number) => Promise<void>;
   /** What is in memory no longer holds. */
@@ -82,6 +84,7 @@ export class Settler {
     const { clock, validUntil, keys } = this.#options;
     for (;;) {
       try {
+        await this.#options.beforeWrite();
         await this.#write(batch);
         break;
       } catch (error) {
