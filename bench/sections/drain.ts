@@ -7,7 +7,7 @@ import { PEERS } from "./peers.ts";
 export const summary = "drain a backlog to a publisher that does nothing, against the raw read and the peers";
 
 /** Messages for txbox and the raw limit, in order. */
-const MESSAGES = { quick: 120_000, full: 300_000 };
+const MESSAGES = { quick: 300_000, full: 1_000_000 };
 const ROUNDS = { quick: { count: 6, budgetMs: 11_000 }, full: { count: 10, budgetMs: 300_000 } };
 /** The peers fill anew before each drain: they take part in some rounds only. */
 const PEERS_EVERY = { quick: 3, full: 2 };

@@ -25,7 +25,7 @@ export function messageColumns(inline?: string): string {
     "headers",
     body("payload"),
     body("encode(body, 'hex')"),
-    "date_part('epoch', created_at)",
+    "floor(date_part('epoch', created_at) * 1000)::bigint",
     inline === undefined ? "null" : "case when key is null then lane end",
     inline === undefined ? "null" : `case when size > ${inline} then size end`,
   ].join(", ");
@@ -75,7 +75,7 @@ export class LogMessage implements Message {
     return this.#row[9] ?? Buffer.from(this.#row[10]!, "hex");
   }
   get createdAt(): Date {
-    return new Date(Number(this.#row[11]) * 1000);
+    return new Date(Number(this.#row[11]));
   }
   get lane(): number {
     const lane = this.#row[12];

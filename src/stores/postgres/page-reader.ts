@@ -29,6 +29,22 @@ export interface BatchLimit {
   bytes: number;
 }
 
+/** Pages of a window that are read at once when messages are small: planning and the way to the server cost as much for one. */
+const PAGES_AHEAD = 4;
+
+/** Messages of a window that were read and not handed out yet. */
+interface ReadAhead {
+  readonly cursor: string;
+  readonly cur: string;
+  /** The same array as the cursor's, or the lanes are others by now. */
+  readonly lanes: readonly number[];
+  /** They follow this position. */
+  readonly after: string;
+  readonly messages: readonly LogMessage[];
+  /** Nothing follows them in the window. */
+  readonly complete: boolean;
+}
+
 /** Reads messages in batches that are bounded in number and bytes. */
 export class PageReader {
   /** Only these streams; null: all. */
@@ -38,6 +54,9 @@ export class PageReader {
   readonly #limit: BatchLimit;
   /** Bodies up to this size are read with their page, so that a page never holds more than the limit. */
   readonly #inline: number;
+  #ahead: ReadAhead | undefined;
+  /** Bytes of a message, of those read last. */
+  #average = Number.POSITIVE_INFINITY;
 
   constructor(sql: SqlRunner, names: Names, limit: BatchLimit) {
     this.#sql = sql;
@@ -48,9 +67,33 @@ export class PageReader {
 
   /** The next page of a window: first what transactions that were running in `prev` left below `lo`, then the rest. */
   async page(cursor: Cursor, limit: number): Promise<Page> {
-    const rows = await this.#query(cursor, limit);
-    const { messages, cut } = await this.#fit(rows);
-    return { messages, last: rows.length < limit && !cut };
+    const { messages: read, complete } = this.#readAhead(cursor) ?? (await this.#read(cursor, limit));
+    const { messages } = await this.#fit(read.slice(0, limit));
+    const rest = read.slice(messages.length);
+    const after = messages.at(-1)?.positionText ?? cursor.fetched;
+    const { id, lanes } = cursor;
+    this.#ahead =
+      rest.length === 0 ? undefined : { cursor: id, cur: cursor.cur!, lanes, after, messages: rest, complete };
+    return { messages, last: complete && rest.length === 0 };
+  }
+
+  /** What was read with an earlier page, if it is what comes next. */
+  #readAhead({ id, cur, lanes, fetched }: Cursor): ReadAhead | undefined {
+    const ahead = this.#ahead;
+    const fits = ahead?.cursor === id && ahead.cur === cur && ahead.lanes === lanes && ahead.after === fetched;
+    return fits ? ahead : undefined;
+  }
+
+  async #read(cursor: Cursor, limit: number): Promise<Pick<ReadAhead, "messages" | "complete">> {
+    // A careful owner takes few at a time, and wants no more.
+    const most = limit < this.#limit.messages ? limit : limit * PAGES_AHEAD;
+    const count = Math.min(most, Math.max(limit, Math.floor(this.#limit.bytes / this.#average)));
+    const messages = await this.#query(cursor, count);
+    if (messages.length > 0) {
+      const bytes = messages.reduce((sum, message) => sum + (message.sizeOfLarge ?? message.length), 0);
+      this.#average = Math.max(1, bytes / messages.length);
+    }
+    return { messages, complete: messages.length < count };
   }
 
   async parked(relay: string, keys: readonly BlockedKey[], limit: number): Promise<ParkedPage> {
@@ -84,7 +127,7 @@ export class PageReader {
       cursor.prev,
       cursor.cur!,
       String(limit),
-      String(this.#inline),
+      String(Math.min(this.#inline, Math.max(256, Math.floor(this.#limit.bytes / limit)))),
     ];
     if (shape.stragglers) params.push(cursor.fin, String(cursor.lo), String(after));
     if (shape.lanes) params.push(plainArray(cursor.lanes));
