@@ -29,8 +29,10 @@ export interface BatchLimit {
   bytes: number;
 }
 
-/** Pages of a window that are read at once when messages are small: planning and the way to the server cost as much for one. */
-const PAGES_AHEAD = 4;
+/** Small batches are read several at once: planning and the way to the server cost as much for one. */
+const BATCHES_AHEAD = 4;
+/** Beyond this, reading the next batch while one is being published is worth more. */
+const MAX_AHEAD = 1000;
 
 /** Messages of a window that were read and not handed out yet. */
 interface ReadAhead {
@@ -86,7 +88,7 @@ export class PageReader {
 
   async #read(cursor: Cursor, limit: number): Promise<Pick<ReadAhead, "messages" | "complete">> {
     // A careful owner takes few at a time, and wants no more.
-    const most = limit < this.#limit.messages ? limit : limit * PAGES_AHEAD;
+    const most = limit < this.#limit.messages ? limit : Math.max(limit, Math.min(limit * BATCHES_AHEAD, MAX_AHEAD));
     const count = Math.min(most, Math.max(limit, Math.floor(this.#limit.bytes / this.#average)));
     const messages = await this.#query(cursor, count);
     if (messages.length > 0) {
