@@ -1,4 +1,4 @@
-import { deadHeaders } from "../shared/dead-letter.ts";
+import { deadHeaders } from "../../core/dead-letter.ts";
 import type { KafkaProducer, KafkaRecordToSend } from "./kafka-client.ts";
 import { headersOf, type KafkaRecord } from "./kafka-record.ts";
 import { partitionsOf } from "./kafka-topics.ts";

@@ -1,5 +1,5 @@
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
-import { deadHeaders } from "../shared/dead-letter.ts";
+import { deadHeaders } from "../../core/dead-letter.ts";
 import type { Fields } from "../shared/transport.ts";
 import { publishAnswer } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/contracts.ts";
 import { describeError, TxboxError, UnavailableError } from "../../core/errors.ts";
-import { deadHeaders } from "../shared/dead-letter.ts";
+import { deadHeaders } from "../../core/dead-letter.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
 import type { Confirm, ConfirmedChannel } from "./confirmed-channel.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";

@@ -1,7 +1,7 @@
 import { backoffMs } from "../../core/backoff.ts";
 import { describeError, PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
-import { deadHeaders } from "../shared/dead-letter.ts";
+import { deadHeaders } from "../../core/dead-letter.ts";
 import type { Deliveries } from "../shared/deliveries.ts";
 import { HeldEntries } from "./held-entries.ts";
 import { brokenEntry, deadEntry, openEntry } from "./redis-entry.ts";

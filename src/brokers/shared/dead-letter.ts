@@ -1,1 +1,0 @@
-export { deadHeaders, type DeadHeaders } from "../../core/dead-letter.ts";
