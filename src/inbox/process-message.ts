@@ -4,9 +4,10 @@ import type { HandleResult, Ledger, Receipt, ReceiptFilter, Writer } from "../co
 import { describeError, errorCode } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
+import { plainIncoming } from "../core/plain-message.ts";
 import type { HandlerFunction } from "./handler-registry.ts";
 import { Overdue } from "./handler-timeout.ts";
-import { plain, textOrNull, typeOf } from "./incoming-message.ts";
+import { textOrNull, typeOf } from "./incoming-message.ts";
 import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
 import { toStored } from "./stored-message.ts";
@@ -42,7 +43,7 @@ export class MessageProcessor<Tx> {
     let began = false;
     const run = async (): Promise<Handled> => {
       const payload = decodePayload(message.body, message.headers.contentType);
-      const handled = { ...plain(message), id, type, payload };
+      const handled = { ...plainIncoming(message), id, type, payload };
       const context = { module: consumer, id, type, headers: message.headers };
       const overdue = new Overdue(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {

@@ -3,7 +3,8 @@ import { decodePayload } from "../core/codec.ts";
 import type { PreparedMessage } from "../core/contracts.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers, IncomingMessage } from "../core/message.ts";
-import { plain, textOrNull } from "./incoming-message.ts";
+import { plainIncoming } from "../core/plain-message.ts";
+import { textOrNull } from "./incoming-message.ts";
 
 /** The stream of a consumer's own log, when it stores before it handles. */
 export function storedStream(consumer: string): string {
@@ -55,7 +56,7 @@ export function fromStored(message: IncomingMessage): IncomingMessage {
   const { [ORIGIN]: origin, ...headers } = message.headers;
   const { stream, position, createdAt, key = message.key } = (origin ?? {}) as Origin;
   return {
-    ...plain(message),
+    ...plainIncoming(message),
     key,
     stream,
     position: position === undefined ? undefined : BigInt(position),

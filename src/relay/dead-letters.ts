@@ -1,8 +1,9 @@
 import { backoffMs } from "../core/backoff.ts";
-import type { AttemptError, Claim, Outcome, PublishResult } from "../core/contracts.ts";
+import type { Claim, Outcome, PublishResult } from "../core/contracts.ts";
 import { deadHeaders } from "../core/dead-letter.ts";
 import { describeError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
+import { plainMessage } from "../core/plain-message.ts";
 import type { RelaySettings } from "./relay-options.ts";
 
 /**
@@ -18,9 +19,11 @@ export async function buryDead(
 ): Promise<void> {
   const dead = outcomes.flatMap((outcome, i) => (outcome.status === "dead" ? [{ i, outcome }] : []));
   if (dead.length === 0) return;
-  const copies = dead.map(({ i, outcome }) =>
-    withReasons(claim.messages[i]!, settings.name, outcome.error, outcome.attempts, claim.errors?.[i]),
-  );
+  const copies = dead.map(({ i, outcome: { error, attempts } }): Message => {
+    const message = plainMessage(claim.messages[i]!);
+    const why = deadHeaders(settings.name, error, attempts, claim.errors?.[i]);
+    return { ...message, headers: { ...message.headers, ...why } };
+  });
   const results = await send(copies, settings, signal);
   for (const [n, { i, outcome }] of dead.entries()) {
     const { id, position } = claim.messages[i]!;
@@ -56,26 +59,4 @@ async function send(
   } catch (error) {
     return copies.map(() => ({ status: "unavailable", error }));
   }
-}
-
-/** A copy that says in its headers why it is dead; the store may hand out messages that make their fields on demand. */
-function withReasons(
-  message: Message,
-  relay: string,
-  error: string,
-  attempts: number,
-  errors: readonly AttemptError[] = [],
-): Message {
-  return {
-    id: message.id,
-    position: message.position,
-    stream: message.stream,
-    type: message.type,
-    key: message.key,
-    aggregateType: message.aggregateType,
-    aggregateId: message.aggregateId,
-    body: message.body,
-    createdAt: message.createdAt,
-    headers: { ...message.headers, ...deadHeaders(relay, error, attempts, errors) },
-  };
 }

@@ -3,7 +3,7 @@ import { errorCode, PermanentError, TxboxError, UnavailableError } from "../../c
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { failureOf } from "../../core/publish-each.ts";
-import type { EnvelopeFormat } from "../shared/envelope.ts";
+import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { requireProducer, type KafkaCompression, type KafkaProducer } from "./kafka-client.ts";
 import type { Failure } from "./kafka-errors.ts";
 import { sealMessage } from "./kafka-record.ts";
@@ -188,10 +188,5 @@ function checkOptions(options: KafkaPublisherOptions): void {
       fix: "Pass topic: (message) => name, or leave it out to publish to the topic named like the stream",
     });
   }
-  if (envelope !== "native" && envelope !== "cloudevents") {
-    throw new TxboxError("invalid_option", `${of}: there is no envelope ${String(envelope)}`, {
-      field: "envelope",
-      fix: 'Use "native" or "cloudevents"',
-    });
-  }
+  requireEnvelope(of, envelope);
 }

@@ -2,7 +2,7 @@ import type { Publisher, PublishResult } from "../../core/contracts.ts";
 import { TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import type { EnvelopeFormat } from "../shared/envelope.ts";
+import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { AckInbox } from "./ack-inbox.ts";
 import { JetStreamApi } from "./jetstream-api.ts";
 import { requireConnection, type NatsConnection } from "./nats-client.ts";
@@ -181,9 +181,7 @@ function checkOptions(options: NatsPublisherOptions): void {
   const { subject, partitions = 1, streamName, declare, envelope = "native", ackTimeoutMs = 5000 } = options;
   requireInteger(OF, "partitions", partitions, 1, MAX_PARTITIONS);
   requireInteger(OF, "ackTimeoutMs", ackTimeoutMs, 10, 2 ** 31 - 1);
-  if (envelope !== "native" && envelope !== "cloudevents") {
-    throw invalid("envelope", `there is no envelope ${String(envelope)}`, 'Use "native" or "cloudevents"');
-  }
+  requireEnvelope(OF, envelope);
   if (streamName !== undefined && typeof streamName !== "function" && !isResourceName(streamName)) {
     throw invalid("streamName", `"${streamName}" cannot name a stream`, "Leave out dots, wildcards and spaces");
   }

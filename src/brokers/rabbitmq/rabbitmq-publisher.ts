@@ -3,7 +3,7 @@ import type { Clock, Publisher, PublishResult } from "../../core/contracts.ts";
 import { TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import type { EnvelopeFormat } from "../shared/envelope.ts";
+import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
 import type { ConfirmedChannel } from "./confirmed-channel.ts";
 import { RabbitmqBatch } from "./rabbitmq-batch.ts";
@@ -172,10 +172,5 @@ function checkOptions(options: RabbitmqPublisherOptions): void {
       fix: "Pass (message) => ({ exchange, routingKey })",
     });
   }
-  if (envelope !== "native" && envelope !== "cloudevents") {
-    throw new TxboxError("invalid_option", `${of}: there is no envelope ${String(envelope)}`, {
-      field: "envelope",
-      fix: 'Use "native" or "cloudevents"',
-    });
-  }
+  requireEnvelope(of, envelope);
 }

@@ -2,7 +2,7 @@ import { TxboxError } from "../../core/errors.ts";
 import { LANES, laneOf } from "../../core/lane.ts";
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import type { EnvelopeFormat } from "../shared/envelope.ts";
+import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { requireRedisClient, type RedisClient } from "./redis-client.ts";
 
 /** What to forget of a stream: entries beyond a number, or older than some time. Redis keeps a few more than that. */
@@ -59,8 +59,7 @@ export function publisherSettings(options: RedisPublisherOptions): RedisPublishe
   rejectUnknownOptions(OF, options, OPTIONS);
   const { partitions = 1, declare = true, envelope = "native", replicas, source } = options;
   requireInteger(OF, "partitions", partitions, 1, LANES);
-  if (envelope !== "native" && envelope !== "cloudevents")
-    throw invalid("envelope", `there is no envelope ${String(envelope)}`, 'Use "native" or "cloudevents"');
+  requireEnvelope(OF, envelope);
   if (replicas !== undefined) {
     requireInteger(OF, "replicas.count", replicas.count, 1);
     requireInteger(OF, "replicas.timeoutMs", replicas.timeoutMs, 1, 60_000);

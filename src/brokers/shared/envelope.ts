@@ -1,10 +1,18 @@
-import { PermanentError } from "../../core/errors.ts";
+import { PermanentError, TxboxError } from "../../core/errors.ts";
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
 import { cloudEventFields, readCloudEvent } from "./cloud-events.ts";
 import { decodeText, encodeText, type Fields, type Transport } from "./transport.ts";
 
 /** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
 export type EnvelopeFormat = "native" | "cloudevents";
+
+export function requireEnvelope(of: string, envelope: unknown): void {
+  if (envelope === "native" || envelope === "cloudevents") return;
+  throw new TxboxError("invalid_option", `${of}: there is no envelope ${String(envelope)}`, {
+    field: "envelope",
+    fix: 'Use "native" or "cloudevents"',
+  });
+}
 
 /** Headers that have a name known everywhere; the rest keep the name their user gave them. */
 const STANDARD: ReadonlyMap<string, string> = new Map([

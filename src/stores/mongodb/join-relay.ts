@@ -1,5 +1,6 @@
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { requireSameStreams } from "../shared/relay-errors.ts";
 import { streamsFilter } from "./claims.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { MongoOwnership, RelayView } from "./mongodb-ownership.ts";
@@ -48,18 +49,6 @@ async function prepare(tables: Tables, ownership: MongoOwnership, options: JoinO
     );
   }
   await ownership.finishCreation(owner);
-}
-
-function requireSameStreams({ relay, streams }: JoinOptions, stored: readonly string[] | null): void {
-  if (streams === undefined) return;
-  const same =
-    stored !== null && stored.length === streams.length && stored.every((stream) => streams.includes(stream));
-  if (same) return;
-  throw new TxboxError(
-    "invalid_option",
-    `Relay "${relay}" exists with ${stored === null ? "all streams" : `streams ${stored.join(", ")}`}`,
-    { field: "streams", fix: "Leave streams as they were, or give the relay another name" },
-  );
 }
 
 /** A document has one status, so its stream belongs to one relay. */

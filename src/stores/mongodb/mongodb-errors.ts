@@ -20,12 +20,6 @@ export function schemaTooNew(found: number, known: number): TxboxError {
   );
 }
 
-export function leaseLost(relay: string): TxboxError {
-  return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner or has run out`, {
-    retryable: true,
-  });
-}
-
 export function noSuchRelay(relay: string): TxboxError {
   return new TxboxError("not_found", `There is no relay "${relay}"`, {
     field: "relay",

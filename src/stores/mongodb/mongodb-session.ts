@@ -2,7 +2,8 @@ import type { Clock, JoinOptions, Outcome, QueueSession, SessionState } from "..
 import { uuidv7 } from "../../core/uuid.ts";
 import { planBalance } from "./balance.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
-import { carefulLimit, TRUSTED_AFTER } from "./careful-limit.ts";
+import { carefulLimit, TRUSTED_AFTER } from "../shared/careful-limit.ts";
+import { leaseLost } from "../shared/relay-errors.ts";
 import { ClaimSource } from "./claim-source.ts";
 import type { MongoClaim } from "./claims.ts";
 import { carryOutCommands, hasCommands } from "./commands.ts";
@@ -10,7 +11,7 @@ import { writeLetters } from "./dead-letters.ts";
 import { findOrCreateRelay } from "./join-relay.ts";
 import { Lease } from "./lease.ts";
 import { loadKeys } from "./load-keys.ts";
-import { isTimeExpired, leaseLost } from "./mongodb-errors.ts";
+import { isTimeExpired } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { RelayView } from "./mongodb-ownership.ts";
 import { MongoOwnership, relayDropped } from "./mongodb-ownership.ts";

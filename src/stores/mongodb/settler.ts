@@ -3,7 +3,8 @@ import { errorCode } from "../../core/errors.ts";
 import type { BlockedKeys } from "./blocked-keys.ts";
 import type { MongoClaim } from "./claims.ts";
 import { writeLetters } from "./dead-letters.ts";
-import { isPassing, leaseLost } from "./mongodb-errors.ts";
+import { leaseLost } from "../shared/relay-errors.ts";
+import { isPassing } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { SettleBatch } from "./settle-batch.ts";
 

@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { answeredWithin } from "../shared/answer-deadline.ts";
 import type { Document, RawCollection, UpdateResult } from "./mongodb-client.ts";
 
 /**
@@ -68,23 +68,7 @@ export class Table {
     return this.#within(this.raw.countDocuments(filter, options));
   }
 
-  async #within<T>(promise: Promise<T>): Promise<T> {
-    const deadlineMs = this.#deadlineMs;
-    if (deadlineMs === undefined) return promise;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const give = () =>
-        reject(
-          new TxboxError("unavailable", `The database did not answer within ${deadlineMs} ms`, { retryable: true }),
-        );
-      timer = setTimeout(give, deadlineMs);
-    });
-    // Whichever comes second has nobody to hear it.
-    promise.catch(() => undefined);
-    try {
-      return await Promise.race([promise, late]);
-    } finally {
-      clearTimeout(timer);
-    }
+  #within<T>(answer: Promise<T>): Promise<T> {
+    return this.#deadlineMs === undefined ? answer : answeredWithin(answer, this.#deadlineMs);
   }
 }

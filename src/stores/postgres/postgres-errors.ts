@@ -1,4 +1,5 @@
 import { errorCode, TxboxError } from "../../core/errors.ts";
+import { answeredWithin } from "../shared/answer-deadline.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
@@ -80,26 +81,7 @@ export function isPassing(error: unknown): boolean {
   return code === undefined || !SQLSTATE.test(code) || PASSING.test(code);
 }
 
-/**
- * Gives up on an answer after a while: a connection that died without a word would otherwise hold its caller for ever.
- * Whether the statement has arrived is open then, as with any broken connection.
- */
+/** No statement waits for its answer longer than this. */
 export function withDeadline(runner: SqlRunner, deadlineMs: number): SqlRunner {
-  return {
-    async query(text, params) {
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<never>((_, reject) => {
-        const give = () =>
-          reject(
-            new TxboxError("unavailable", `The database did not answer within ${deadlineMs} ms`, { retryable: true }),
-          );
-        timer = setTimeout(give, deadlineMs);
-      });
-      try {
-        return await Promise.race([runner.query(text, params), late]);
-      } finally {
-        clearTimeout(timer);
-      }
-    },
-  };
+  return { query: (text, params) => answeredWithin(runner.query(text, params), deadlineMs) };
 }

@@ -1,5 +1,6 @@
 import type { Claim, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
-import { TxboxError } from "../../core/errors.ts";
+import { carefulLimit } from "../shared/careful-limit.ts";
+import { leaseLost, requireSameStreams } from "../shared/relay-errors.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { planBalance } from "./balance.ts";
@@ -12,7 +13,7 @@ import type { Cursor } from "./postgres-cursor.ts";
 import { cursorOf, openAllSql, openSql, probeSql } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
-import { carefulLimit, leaseLost, Settler } from "./settler.ts";
+import { Settler } from "./settler.ts";
 
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
@@ -271,7 +272,7 @@ export class PostgresSession implements QueueSession {
   }
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
-    const careful = carefulLimit(cursor);
+    const careful = carefulLimit(cursor.crashes, cursor.tried);
     if (careful !== undefined && this.#claims.length > 0) return undefined;
     const generation = this.#generation;
     const limit = Math.min(careful ?? this.#options.batch.messages, this.#options.batch.messages);
@@ -303,7 +304,7 @@ export class PostgresSession implements QueueSession {
     if (due.length === 0) return undefined;
     // One claim belongs to one cursor, so that one settle can fence it.
     const cursor = this.#cursorOf(due[0]!.lane)!;
-    const careful = carefulLimit(cursor);
+    const careful = carefulLimit(cursor.crashes, cursor.tried);
     if (careful !== undefined && this.#claims.length > 0) return undefined;
     const keys = due
       .filter((key) => this.#cursorOf(key.lane) === cursor)
@@ -464,19 +465,4 @@ export class PostgresSession implements QueueSession {
   #cursorOf(lane: number): Cursor | undefined {
     return this.#cursors.find((cursor) => cursor.lanes.includes(lane));
   }
-}
-
-function requireSameStreams({ relay, streams }: JoinOptions, stored: readonly string[] | null): void {
-  if (streams === undefined) return;
-  const same =
-    stored !== null && stored.length === streams.length && stored.every((stream) => streams.includes(stream));
-  if (same) return;
-  throw new TxboxError(
-    "invalid_option",
-    `Relay "${relay}" exists with ${stored === null ? "all streams" : `streams ${stored.join(", ")}`}`,
-    {
-      field: "streams",
-      fix: "Leave streams as they were, or give the relay another name",
-    },
-  );
 }

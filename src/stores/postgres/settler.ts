@@ -1,5 +1,6 @@
 import type { Clock, Outcome } from "../../core/contracts.ts";
-import { TxboxError } from "../../core/errors.ts";
+import { carefulLimit, TRUSTED_AFTER } from "../shared/careful-limit.ts";
+import { leaseLost } from "../shared/relay-errors.ts";
 import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
 import type { LogMessage } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
@@ -8,22 +9,6 @@ import { isPassing } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { SettleBatch } from "./settle-batch.ts";
 import { settleStatement } from "./settle-sql.ts";
-
-/** From this many deaths on, the owner is careful. */
-const CAREFUL_FROM = 2;
-
-/**
- * How many messages a careful owner takes at a time, after this many went well: single ones, so that the one that kills
- * is known, then ever more, so that many deaths of other causes do not make it slow. Undefined: as many as ever.
- */
-export function carefulLimit({ crashes, tried }: Cursor): number | undefined {
-  if (crashes < CAREFUL_FROM) return undefined;
-  if (tried < 16) return 1;
-  return tried < 80 ? 64 : 256;
-}
-
-/** After this many it is as healthy as any other. */
-const TRUSTED_AFTER = 336;
 
 /** Settles that could not be written are tried again at this pace while the lease lasts. */
 const RETRY_MS = 100;
@@ -132,7 +117,7 @@ export class Settler {
     const block = dirty.filter(stays);
     const free = dirty.filter((key) => !stays(key));
     const unblock = free.filter((key) => key.stored);
-    const careful = carefulLimit(cursor) !== undefined;
+    const careful = carefulLimit(cursor.crashes, cursor.tried) !== undefined;
     cursor.tried += batch.published + batch.dead.length + batch.park.length;
     const clearCrashes = cursor.crashes > 0 && (!careful || cursor.tried >= TRUSTED_AFTER || batch.finish);
     const reopen = batch.finish && batch.plain && cursor.crashes === 0 && this.#options.mayReopen(cursor);
@@ -175,10 +160,4 @@ export class Settler {
     if (row === undefined) throw leaseLost(relay);
     return row;
   }
-}
-
-export function leaseLost(relay: string): TxboxError {
-  return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner or the cursor has moved`, {
-    retryable: true,
-  });
 }

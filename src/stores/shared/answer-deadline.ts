@@ -1,0 +1,21 @@
+import { TxboxError } from "../../core/errors.ts";
+
+/**
+ * Gives up on an answer after a while: a connection that died without a word would otherwise hold its caller for ever.
+ * Whether the request has arrived is open then, as with any broken connection.
+ */
+export async function answeredWithin<T>(answer: Promise<T>, deadlineMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const give = () =>
+      reject(new TxboxError("unavailable", `The database did not answer within ${deadlineMs} ms`, { retryable: true }));
+    timer = setTimeout(give, deadlineMs);
+  });
+  // Whichever comes second has nobody to hear it.
+  answer.catch(() => undefined);
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
