@@ -1,4 +1,5 @@
 import type { PublisherFeature, StoreFeature, SubscriberFeature } from "../../src/testing/index.ts";
+import { everyPublisherFeature, everySubscriberFeature } from "../support/broker-features.ts";
 
 export type SuiteName = "store" | "publisher" | "subscriber";
 
@@ -59,122 +60,34 @@ export const inProcessSubscriber: Target<SubscriberFeature> = {
   features: ["keyOrder", "parallel"],
 };
 
-function redisPublisher(client: "ioredis" | "node-redis"): Target<PublisherFeature> {
-  return {
-    id: `redis-publisher-${client}`,
-    suite: "publisher",
-    adapter: "redis",
-    label: `Redis 7 (Debian), ${client}, publishing`,
-    features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
-  };
+/** Publishing to a broker, every case. */
+function publishing(adapter: string, label: string, id = adapter): Target<PublisherFeature> {
+  const name = `${label}, publishing`;
+  return { id: `${id}-publisher`, suite: "publisher", adapter, label: name, features: everyPublisherFeature };
 }
 
-function redisSubscriber(client: "ioredis" | "node-redis"): Target<SubscriberFeature> {
-  return {
-    id: `redis-subscriber-${client}`,
-    suite: "subscriber",
-    adapter: "redis",
-    label: `Redis 7 (Debian), ${client}, subscribing`,
-    features: [
-      "redelivery",
-      "durable",
-      "keyOrder",
-      "orderedRetry",
-      "parallel",
-      "competing",
-      "foreign",
-      "reconnect",
-      "restart",
-      "deadLetters",
-    ],
-  };
+/** Subscribing to it, every case. */
+function subscribing(adapter: string, label: string, id = adapter): Target<SubscriberFeature> {
+  const name = `${label}, subscribing`;
+  return { id: `${id}-subscriber`, suite: "subscriber", adapter, label: name, features: everySubscriberFeature };
 }
 
-export const redisPublisherIoredis: Target<PublisherFeature> = redisPublisher("ioredis");
-export const redisPublisherNodeRedis: Target<PublisherFeature> = redisPublisher("node-redis");
-export const redisSubscriberIoredis: Target<SubscriberFeature> = redisSubscriber("ioredis");
-export const redisSubscriberNodeRedis: Target<SubscriberFeature> = redisSubscriber("node-redis");
+const IOREDIS = ["redis", "Redis 7 (Debian), ioredis", "redis-ioredis"] as const;
+const NODE_REDIS = ["redis", "Redis 7 (Debian), node-redis", "redis-node-redis"] as const;
+const RABBITMQ = ["rabbitmq", "RabbitMQ 3.10, amqplib"] as const;
+const NATS = ["nats", "NATS JetStream 2.9, @nats-io/transport-node"] as const;
+const KAFKA = ["kafka", "Kafka 4.1, @platformatic/kafka"] as const;
 
-export const rabbitmqPublisher: Target<PublisherFeature> = {
-  id: "rabbitmq-publisher",
-  suite: "publisher",
-  adapter: "rabbitmq",
-  label: "RabbitMQ 3.10, amqplib, publishing",
-  features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
-};
-
-export const rabbitmqSubscriber: Target<SubscriberFeature> = {
-  id: "rabbitmq-subscriber",
-  suite: "subscriber",
-  adapter: "rabbitmq",
-  label: "RabbitMQ 3.10, amqplib, subscribing",
-  features: [
-    "redelivery",
-    "durable",
-    "keyOrder",
-    "orderedRetry",
-    "parallel",
-    "competing",
-    "foreign",
-    "reconnect",
-    "restart",
-    "deadLetters",
-  ],
-};
-
-export const natsPublisher: Target<PublisherFeature> = {
-  id: "nats-publisher",
-  suite: "publisher",
-  adapter: "nats",
-  label: "NATS JetStream 2.9, @nats-io/transport-node, publishing",
-  features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
-};
-
-export const natsSubscriber: Target<SubscriberFeature> = {
-  id: "nats-subscriber",
-  suite: "subscriber",
-  adapter: "nats",
-  label: "NATS JetStream 2.9, @nats-io/transport-node, subscribing",
-  features: [
-    "redelivery",
-    "durable",
-    "keyOrder",
-    "orderedRetry",
-    "parallel",
-    "competing",
-    "foreign",
-    "reconnect",
-    "restart",
-    "deadLetters",
-  ],
-};
-
-export const kafkaPublisher: Target<PublisherFeature> = {
-  id: "kafka-publisher",
-  suite: "publisher",
-  adapter: "kafka",
-  label: "Kafka 4.1, @platformatic/kafka, publishing",
-  features: ["refusal", "oversized", "unroutable", "outage", "reconnect", "hanging", "closing", "cloudEvents"],
-};
-
-export const kafkaSubscriber: Target<SubscriberFeature> = {
-  id: "kafka-subscriber",
-  suite: "subscriber",
-  adapter: "kafka",
-  label: "Kafka 4.1, @platformatic/kafka, subscribing",
-  features: [
-    "redelivery",
-    "durable",
-    "keyOrder",
-    "orderedRetry",
-    "parallel",
-    "competing",
-    "foreign",
-    "reconnect",
-    "restart",
-    "deadLetters",
-  ],
-};
+export const redisPublisherIoredis: Target<PublisherFeature> = publishing(...IOREDIS);
+export const redisPublisherNodeRedis: Target<PublisherFeature> = publishing(...NODE_REDIS);
+export const redisSubscriberIoredis: Target<SubscriberFeature> = subscribing(...IOREDIS);
+export const redisSubscriberNodeRedis: Target<SubscriberFeature> = subscribing(...NODE_REDIS);
+export const rabbitmqPublisher: Target<PublisherFeature> = publishing(...RABBITMQ);
+export const rabbitmqSubscriber: Target<SubscriberFeature> = subscribing(...RABBITMQ);
+export const natsPublisher: Target<PublisherFeature> = publishing(...NATS);
+export const natsSubscriber: Target<SubscriberFeature> = subscribing(...NATS);
+export const kafkaPublisher: Target<PublisherFeature> = publishing(...KAFKA);
+export const kafkaSubscriber: Target<SubscriberFeature> = subscribing(...KAFKA);
 
 export const targets: readonly Target[] = [
   nodePostgres,

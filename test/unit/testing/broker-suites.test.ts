@@ -1,10 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type {
-  PublisherContext,
-  PublisherFeature,
-  SubscriberContext,
-  SubscriberFeature,
-} from "../../../src/testing/index.ts";
+import type { PublisherContext, PublisherFeature, SubscriberContext } from "../../../src/testing/index.ts";
 import {
   createMemoryPublisher,
   eventually,
@@ -12,30 +7,9 @@ import {
   runConformance,
   subscriberConformance,
 } from "../../../src/testing/index.ts";
+import { everyPublisherFeature, everySubscriberFeature } from "../../support/broker-features.ts";
 import { ReferenceBroker, type Fault } from "./reference-broker.ts";
 
-const publisherFeatures: PublisherFeature[] = [
-  "refusal",
-  "oversized",
-  "unroutable",
-  "outage",
-  "reconnect",
-  "hanging",
-  "closing",
-  "cloudEvents",
-];
-const subscriberFeatures: SubscriberFeature[] = [
-  "redelivery",
-  "durable",
-  "keyOrder",
-  "orderedRetry",
-  "parallel",
-  "competing",
-  "foreign",
-  "reconnect",
-  "restart",
-  "deadLetters",
-];
 const dispose = { [Symbol.asyncDispose]: () => Promise.resolve() };
 const nothing = (): Promise<void> => Promise.resolve();
 
@@ -91,7 +65,12 @@ const skip = (name: string): void => {
 
 describe.concurrent("publisherConformance", () => {
   describe("is passed by a broker that has everything", () => {
-    runConformance(publisherConformance, { features: publisherFeatures, context: () => publisherContext(), it, skip });
+    runConformance(publisherConformance, {
+      features: everyPublisherFeature,
+      context: () => publisherContext(),
+      it,
+      skip,
+    });
   });
 
   describe("is passed by the memory publisher", () => {
@@ -135,7 +114,7 @@ describe.concurrent("publisherConformance", () => {
 describe.concurrent("subscriberConformance", () => {
   describe("is passed by a broker that has everything", () => {
     runConformance(subscriberConformance, {
-      features: subscriberFeatures,
+      features: everySubscriberFeature,
       context: () => subscriberContext(),
       it,
       skip,
