@@ -57,9 +57,9 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     expect(children.filter(({ stdout }) => !stdout.includes("applied 0")).length).toBe(1);
   });
 
-  it("works through PgBouncer in transaction mode", async () => {
+  it("works through PgBouncer in transaction mode", async ({ skip }) => {
     const slot = await serverOrSkip("PgBouncer", () => startPgBouncer({ postgresUrl: base.url }));
-    if (slot.skipped) return;
+    skip(slot.skipped, slot.reason);
     const driver = openDriver("node-postgres", slot.server.url);
     const { migrator } = storeParts(driver, { schema: "bounced" });
     await migrator.migrate();

@@ -1,6 +1,6 @@
 import type { Collection, MongoClient } from "mongodb";
 import mongoose from "mongoose";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { createInbox, createOutbox, createRelay, type NewMessage, type Outbox } from "../../src/index.ts";
 import {
   createMongoStore,
@@ -12,12 +12,8 @@ import { createMemoryPublisher } from "../../src/testing/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../harness/index.ts";
 import { type MongoDatabase, mongoDatabase } from "../support/mongodb-database.ts";
 
-let replicaSet: ServerSlot<MongodbServer>;
-let standalone: ServerSlot<MongodbServer>;
-beforeAll(async () => {
-  replicaSet = await serverOrSkip("MongoDB", () => startMongodb({ owned: true }));
-  standalone = await serverOrSkip("MongoDB", () => startMongodb({ standalone: true }));
-}, 240_000);
+const replicaSet = await serverOrSkip("MongoDB", () => startMongodb({ owned: true }));
+const standalone = await serverOrSkip("MongoDB", () => startMongodb({ standalone: true }));
 afterAll(async () => {
   await replicaSet.stop();
   await standalone.stop();
@@ -61,9 +57,8 @@ async function scene(slot: ServerSlot<MongodbServer> = replicaSet, transactions 
 
 const message = (n: unknown, more: object = {}) => ({ stream: "s", type: "t", key: "k", payload: n, ...more });
 
-describe("a standalone server", () => {
-  it("says what to do when transactions are asked for", async ({ skip }) => {
-    skip(standalone.skipped, standalone.reason);
+describe.skipIf(standalone.skipped)("a standalone server", () => {
+  it("says what to do when transactions are asked for", async () => {
     await using on = await scene(standalone);
     const wanted = { code: "no_transaction", fix: expect.stringMatching(/replica set.*transactions: false/) as string };
     const enqueueing = on.client.withSession((session) =>
@@ -74,8 +69,7 @@ describe("a standalone server", () => {
     await expect(inbox.handle({ id: "x", type: "t", body: "1", headers: {} })).rejects.toMatchObject(wanted);
   });
 
-  it("works without them: the message after the data, with an id made of it", async ({ skip }) => {
-    skip(standalone.skipped, standalone.reason);
+  it("works without them: the message after the data, with an id made of it", async () => {
     await using on = await scene(standalone, false);
     const first = await on.outbox.enqueue(WITHOUT_TRANSACTION, message(1, { id: "p:1" }));
     const again = await on.outbox.enqueue(WITHOUT_TRANSACTION, [message(1, { id: "p:1" }), message(2, { id: "p:2" })]);
@@ -92,8 +86,7 @@ describe("a standalone server", () => {
     expect(await on.published()).toEqual([1, 2]);
   });
 
-  it("enqueues an id once though many do it at the same time", async ({ skip }) => {
-    skip(standalone.skipped, standalone.reason);
+  it("enqueues an id once though many do it at the same time", async () => {
     await using on = await scene(standalone, false);
     const all = await Promise.all(
       Array.from({ length: 20 }, (_, i) =>
@@ -105,9 +98,8 @@ describe("a standalone server", () => {
   });
 });
 
-describe("a transaction that is none", () => {
-  it("is refused, and nothing is written", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+describe.skipIf(replicaSet.skipped)("a transaction that is none", () => {
+  it("is refused, and nothing is written", async () => {
     await using on = await scene();
     const session = on.client.startSession();
     const refused = { code: "no_transaction", field: "tx" };
@@ -118,8 +110,7 @@ describe("a transaction that is none", () => {
     expect(await on.documents.countDocuments()).toBe(0);
   });
 
-  it("joins the session of mongoose", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("joins the session of mongoose", async () => {
     await using on = await scene();
     const connection = await mongoose.createConnection(on.database.url).asPromise();
     try {
@@ -144,7 +135,7 @@ describe("a transaction that is none", () => {
   });
 });
 
-describe("payloads", () => {
+describe.skipIf(replicaSet.skipped)("payloads", () => {
   const values: [name: string, payload: unknown, stored: "object" | "string"][] = [
     ["an object", { a: { b: [1, null, "ü"] }, when: "2026-01-01" }, "object"],
     ["names that mean something to MongoDB", { $set: { "a.b": 1 }, $ref: "x", $id: 1 }, "string"],
@@ -159,15 +150,13 @@ describe("payloads", () => {
   ];
 
   it.each(values)("%s comes out as it went in", async (_, payload, stored) => {
-    if (replicaSet.skipped) return;
     await using on = await scene();
     await on.enqueue(message(payload));
     expect(typeof (await on.documents.findOne())?.["payload"]).toBe(stored);
     expect(await on.published()).toEqual([payload]);
   });
 
-  it("text, null, a number and bytes come out as they went in", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("text, null, a number and bytes come out as they went in", async () => {
     await using on = await scene();
     const bytes = Uint8Array.from({ length: 256 }, (_, i) => i);
     await on.enqueue(message("a text"), message(null), message(42), message(false), message(bytes));
@@ -176,8 +165,7 @@ describe("payloads", () => {
     expect(Buffer.compare(Buffer.from(blob as Uint8Array), Buffer.from(bytes))).toBe(0);
   });
 
-  it("that somebody else wrote into the collection are made into JSON", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("that somebody else wrote into the collection are made into JSON", async () => {
     await using on = await scene();
     await on.enqueue(message("original"));
     const when = new Date("2026-01-01T00:00:00Z");
@@ -186,7 +174,7 @@ describe("payloads", () => {
   });
 });
 
-describe("documents edited by hand", () => {
+describe.skipIf(replicaSet.skipped)("documents edited by hand", () => {
   const edits: [name: string, edit: Record<string, unknown>, reason: RegExp][] = [
     ["stream is a number", { stream: 5 }, /stream is 5/],
     ["event_type is gone", { event_type: null }, /event_type is null/],
@@ -200,7 +188,6 @@ describe("documents edited by hand", () => {
   ];
 
   it.each(edits)("%s: dead with the reason, and the rest goes on", async (_, edit, reason) => {
-    if (replicaSet.skipped) return;
     await using on = await scene();
     await on.enqueue(message(1), message(2, { id: "edited" }), message(3), message(4, { key: "other" }));
     await on.documents.updateOne({ _id: "edited" }, { $set: edit });
@@ -214,8 +201,7 @@ describe("documents edited by hand", () => {
     expect((await on.store.admin.relays())[0]).toMatchObject({ pending: 0, parked: 0, dead: 1 });
   });
 
-  it("a message that waits behind a failure and has lost its payload", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("a message that waits behind a failure and has lost its payload", async () => {
     await using on = await scene();
     await on.enqueue(message(1), message(2, { id: "parked" }), message(3));
     const publisher = createMemoryPublisher();
@@ -240,8 +226,7 @@ describe("documents edited by hand", () => {
     expect((await on.store.admin.relays())[0]).toMatchObject({ pending: 0, parked: 0, blockedKeys: 0, dead: 1 });
   });
 
-  it("a lane that no relay has is found by maintenance", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("a lane that no relay has is found by maintenance", async () => {
     await using on = await scene();
     await on.enqueue(message(1), message(2, { id: "lost" }));
     await on.documents.updateOne({ _id: "lost" }, { $set: { lane: 99 } });
@@ -253,8 +238,7 @@ describe("documents edited by hand", () => {
     });
   });
 
-  it("parked messages that somebody deleted do not hold their key", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("parked messages that somebody deleted do not hold their key", async () => {
     await using on = await scene();
     await on.enqueue(message(1), message(2));
     const publisher = createMemoryPublisher();
@@ -278,9 +262,8 @@ describe("documents edited by hand", () => {
   });
 });
 
-describe("indexes", () => {
-  it("that were dropped or changed are named, and made again", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+describe.skipIf(replicaSet.skipped)("indexes", () => {
+  it("that were dropped or changed are named, and made again", async () => {
     await using on = await scene();
     await on.documents.dropIndex("txbox_ready");
     await expect(on.store.migrator.check()).rejects.toMatchObject({
@@ -299,9 +282,8 @@ describe("indexes", () => {
   });
 });
 
-describe("retention", () => {
-  it("deletes what is done and past its time, and nothing else", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+describe.skipIf(replicaSet.skipped)("retention", () => {
+  it("deletes what is done and past its time, and nothing else", async () => {
     await using server = await startMongodb({ owned: true, args: ["--setParameter", "ttlMonitorSleepSecs=1"] });
     await using database = await mongoDatabase(server.url);
     const { client } = database;
@@ -332,9 +314,8 @@ describe("retention", () => {
   }, 60_000);
 });
 
-describe("order", () => {
-  it("follows the sequence of the key, not the clocks of writers", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+describe.skipIf(replicaSet.skipped)("order", () => {
+  it("follows the sequence of the key, not the clocks of writers", async () => {
     await using on = await scene();
     const sequences = on.client.db().collection<{ _id: string; seq: unknown }>("outbox_sequences");
     await on.enqueue(message(1));
@@ -352,8 +333,7 @@ describe("order", () => {
     expect(await on.published()).toEqual([1, 2, 3]);
   });
 
-  it("is that of commits, when transactions of a key collide", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+  it("is that of commits, when transactions of a key collide", async () => {
     await using on = await scene();
     const counters = on.client.db().collection<{ _id: string; n: number }>("counters");
     await counters.insertOne({ _id: "k", n: 0 });
@@ -378,9 +358,8 @@ describe("order", () => {
   });
 });
 
-describe("a stream that belongs to another relay", () => {
-  it("is refused to a second one, and free when the first is dropped", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+describe.skipIf(replicaSet.skipped)("a stream that belongs to another relay", () => {
+  it("is refused to a second one, and free when the first is dropped", async () => {
     await using on = await scene();
     const run = (name: string, streams?: string[]) =>
       createRelay({
@@ -400,9 +379,8 @@ describe("a stream that belongs to another relay", () => {
   });
 });
 
-describe("the primary", () => {
-  it("steps down and comes back, and everything goes on", async ({ skip }) => {
-    skip(replicaSet.skipped, replicaSet.reason);
+describe.skipIf(replicaSet.skipped)("the primary", () => {
+  it("steps down and comes back, and everything goes on", async () => {
     await using on = await scene();
     const publisher = createMemoryPublisher();
     const relay = createRelay({ store: on.store, name: "r", publisher, maintenance: false, leaseMs: 2000 });
