@@ -11,9 +11,10 @@ import { RecordingPublisher, upTo } from "./support/recording-publisher.ts";
 const STATEMENTS: readonly [what: string, pattern: RegExp][] = [
   ["opening a window", /set\s+cur = pg_current_snapshot/],
   ["settling", /commit_mode from c/],
+  ["settling a batch in the middle of a window", /from "txbox"\."settle"/],
   ["settling the end of a window and opening the next", /news as materialized/],
   ["settling with a failed message", /insert into "txbox"\."blocked"/],
-  ["reading a page", /pg_visible_in_snapshot\(xid, \$3/],
+  ["reading a page", /^copy \(.*pg_visible_in_snapshot\(xid/s],
   ["reading parked messages", /cross join lateral/],
   ["renewing the lease", /insert into "txbox"\."member"/],
   ["looking around", /'scheduledInMs'/],
@@ -57,7 +58,7 @@ describe.skipIf(!hasPostgres())("an answer of the database that is lost", () => 
       const times = (tries.get(name) ?? 0) + 1;
       tries.set(name, times);
       if (key === "c" && n === 20 && times === 1) return { status: "rejected", error: new Error("dead once") };
-      return n % 5 === 0 && times === 1 ? { status: "failed", error: new Error("again") } : undefined;
+      return n % 10 === 0 && times === 1 ? { status: "failed", error: new Error("again") } : undefined;
     };
     publisher.before = () => new Promise((resolve) => setTimeout(resolve, 3));
     flaky.loseAnswer(pattern, 3);

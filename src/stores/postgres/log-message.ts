@@ -1,5 +1,6 @@
 import { laneOf } from "../../core/lane.ts";
 import type { Headers, Message } from "../../core/message.ts";
+import type { CopiedRow } from "./copied-rows.ts";
 import type { Row } from "./postgres-client.ts";
 
 /** What a message takes along when it is copied between tables: everything but its place in the log. */
@@ -8,8 +9,7 @@ export const COPIED_COLUMNS: string =
 
 /**
  * The columns behind a LogMessage, in the order of its row. With `inline`, an SQL expression, bodies of more bytes are
- * left out, and their size is given instead. What is null costs almost nothing on the way: the lane of a key can be had
- * from the key.
+ * left out. What is null costs almost nothing on the way: the lane of a key can be had from the key.
  */
 export function messageColumns(inline?: string): string {
   const body = (column: string) => (inline === undefined ? column : `case when size <= ${inline} then ${column} end`);
@@ -27,24 +27,31 @@ export function messageColumns(inline?: string): string {
     body("encode(body, 'hex')"),
     "floor(date_part('epoch', created_at) * 1000)::bigint",
     inline === undefined ? "null" : "case when key is null then lane end",
-    inline === undefined ? "null" : `case when size > ${inline} then size end`,
+    inline === undefined ? "null" : "size",
   ].join(", ");
 }
 
 /** A row of the log. Fields are read from the row when asked for: a relay that only moves bodies decodes nothing else. */
 export class LogMessage implements Message {
-  readonly #row: Row;
+  #fields: Row | undefined;
+  readonly #copied: CopiedRow | undefined;
   #headers: Headers | undefined;
 
-  constructor(row: Row) {
-    this.#row = row;
+  constructor(row: Row | CopiedRow) {
+    if (Array.isArray(row)) this.#fields = row;
+    else this.#copied = row;
+  }
+
+  get #row(): Row {
+    this.#fields ??= this.#copied!.fields();
+    return this.#fields;
   }
 
   get positionText(): string {
-    return this.#row[0]!;
+    return this.#fields?.[0] ?? this.#copied!.position;
   }
   get position(): bigint {
-    return BigInt(this.#row[0]!);
+    return BigInt(this.positionText);
   }
   get id(): string {
     return this.#row[1]!;
@@ -81,14 +88,9 @@ export class LogMessage implements Message {
     const lane = this.#row[12];
     return lane == null ? laneOf(this.key) : Number(lane);
   }
-  /** Bytes of a message whose body was left out. */
-  get sizeOfLarge(): number | undefined {
-    const size = this.#row[13];
-    return size == null ? undefined : Number(size);
-  }
-  /** Of body and headers, nearly: characters, not bytes. */
-  get length(): number {
-    return (this.#row[8]?.length ?? 0) + (this.#row[9]?.length ?? this.#row[10]!.length / 2);
+  /** Bytes of body and headers. */
+  get size(): number {
+    return this.#copied?.size ?? Number(this.#row[13]);
   }
   /** For a body that was too large to be read with its page. */
   fillBody(payload: string | null, body: string | null): void {

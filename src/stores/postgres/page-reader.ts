@@ -1,22 +1,24 @@
 import type { AttemptError } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
+import { RowCollector } from "./copied-rows.ts";
 import { LogMessage } from "./log-message.ts";
 import { drainSql } from "./parking-sql.ts";
-import type { SqlRunner } from "./postgres-client.ts";
+import type { CopyRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { largeBodiesSql, pageSql } from "./postgres-cursor.ts";
+import { copyPageSql, largeBodiesSql, pageSql } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
+import { Reading } from "./reading.ts";
 
 export interface Page {
-  messages: LogMessage[];
+  messages: readonly LogMessage[];
   /** Nothing follows in this window. */
   last: boolean;
 }
 
 export interface ParkedPage {
-  messages: LogMessage[];
+  messages: readonly LogMessage[];
   /** The key of each message. */
   entries: BlockedKey[];
   errors: AttemptError[][];
@@ -29,38 +31,28 @@ export interface BatchLimit {
   bytes: number;
 }
 
-/** Small batches are read several at once: planning and the way to the server cost as much for one. */
+/** Several batches are read at once: planning and the way to the server cost as much for one. */
+const COPIED_AHEAD = 8;
 const BATCHES_AHEAD = 4;
-/** Beyond this, reading the next batch while one is being published is worth more. */
+/** Rows that arrive all at once: beyond this, reading the next ones while some are being published is worth more. */
 const MAX_AHEAD = 1000;
-
-/** Messages of a window that were read and not handed out yet. */
-interface ReadAhead {
-  readonly cursor: string;
-  readonly cur: string;
-  /** The same array as the cursor's, or the lanes are others by now. */
-  readonly lanes: readonly number[];
-  /** They follow this position. */
-  readonly after: string;
-  readonly messages: readonly LogMessage[];
-  /** Nothing follows them in the window. */
-  readonly complete: boolean;
-}
 
 /** Reads messages in batches that are bounded in number and bytes. */
 export class PageReader {
   /** Only these streams; null: all. */
   streams: readonly string[] | null = null;
-  readonly #sql: SqlRunner;
+  readonly #sql: CopyRunner;
   readonly #names: Names;
   readonly #limit: BatchLimit;
   /** Bodies up to this size are read with their page, so that a page never holds more than the limit. */
   readonly #inline: number;
-  #ahead: ReadAhead | undefined;
+  #reading: Reading | undefined;
+  /** The driver can. */
+  #copies = true;
   /** Bytes of a message, of those read last. */
   #average = Number.POSITIVE_INFINITY;
 
-  constructor(sql: SqlRunner, names: Names, limit: BatchLimit) {
+  constructor(sql: CopyRunner, names: Names, limit: BatchLimit) {
     this.#sql = sql;
     this.#names = names;
     this.#limit = limit;
@@ -69,33 +61,33 @@ export class PageReader {
 
   /** The next page of a window: first what transactions that were running in `prev` left below `lo`, then the rest. */
   async page(cursor: Cursor, limit: number): Promise<Page> {
-    const { messages: read, complete } = this.#readAhead(cursor) ?? (await this.#read(cursor, limit));
-    const { messages } = await this.#fit(read.slice(0, limit));
-    const rest = read.slice(messages.length);
-    const after = messages.at(-1)?.positionText ?? cursor.fetched;
-    const { id, lanes } = cursor;
-    this.#ahead =
-      rest.length === 0 ? undefined : { cursor: id, cur: cursor.cur!, lanes, after, messages: rest, complete };
-    return { messages, last: complete && rest.length === 0 };
-  }
-
-  /** What was read with an earlier page, if it is what comes next. */
-  #readAhead({ id, cur, lanes, fetched }: Cursor): ReadAhead | undefined {
-    const ahead = this.#ahead;
-    const fits = ahead?.cursor === id && ahead.cur === cur && ahead.lanes === lanes && ahead.after === fetched;
-    return fits ? ahead : undefined;
-  }
-
-  async #read(cursor: Cursor, limit: number): Promise<Pick<ReadAhead, "messages" | "complete">> {
-    // A careful owner takes few at a time, and wants no more.
-    const most = limit < this.#limit.messages ? limit : Math.max(limit, Math.min(limit * BATCHES_AHEAD, MAX_AHEAD));
-    const count = Math.min(most, Math.max(limit, Math.floor(this.#limit.bytes / this.#average)));
-    const messages = await this.#query(cursor, count);
-    if (messages.length > 0) {
-      const bytes = messages.reduce((sum, message) => sum + (message.sizeOfLarge ?? message.length), 0);
-      this.#average = Math.max(1, bytes / messages.length);
+    // What was read ahead may not be what comes next: then it is of no use.
+    const reading = (this.#reading =
+      this.#reading?.follows(cursor) === true ? this.#reading : this.#read(cursor, limit));
+    try {
+      const { messages } = await this.#fit(await reading.first(limit), reading.inline);
+      reading.take(messages);
+      if (reading.wantsNext) reading.next = this.#read({ ...cursor, fetched: reading.lastPosition }, limit);
+      return { messages, last: reading.empty && reading.complete };
+    } finally {
+      // Whatever failed is read anew.
+      if (reading.empty && this.#reading === reading) this.#reading = reading.next;
     }
-    return { messages, complete: messages.length < count };
+  }
+
+  #read(cursor: Cursor, limit: number): Reading {
+    // A careful owner takes few at a time, and wants no more.
+    const most =
+      limit < this.#limit.messages
+        ? limit
+        : this.#copies
+          ? limit * COPIED_AHEAD
+          : Math.max(limit, Math.min(limit * BATCHES_AHEAD, MAX_AHEAD));
+    const count = Math.min(most, Math.max(limit, Math.floor(this.#limit.bytes / this.#average)));
+    const inline = Math.min(this.#inline, Math.max(256, Math.floor(this.#limit.bytes / count)));
+    const reading = new Reading(cursor, count, inline);
+    reading.end(this.#query(cursor, reading).then(() => (this.#average = reading.average ?? this.#average)));
+    return reading;
   }
 
   async parked(relay: string, keys: readonly BlockedKey[], limit: number): Promise<ParkedPage> {
@@ -113,13 +105,16 @@ export class PageReader {
       if (row[0] === null) ended.add(row[14]!);
       return !ended.has(row[14]!);
     });
-    const { messages, cut } = await this.#fit(readable.map((row) => new LogMessage(row)));
+    const { messages, cut } = await this.#fit(
+      readable.map((row) => new LogMessage(row)),
+      this.#inline,
+    );
     const entries = messages.map((_, i) => keys[Number(readable[i]![14]) - 1]!);
     const errors = messages.map((_, i) => JSON.parse(readable[i]![15] ?? "[]") as AttemptError[]);
     return { messages, entries, errors, full: cut || rows.length === limit };
   }
 
-  async #query(cursor: Cursor, limit: number): Promise<LogMessage[]> {
+  async #query(cursor: Cursor, reading: Reading): Promise<void> {
     const [fetched, floor, lastBelow] = [BigInt(cursor.fetched), BigInt(cursor.floor), cursor.lo - 1n];
     const after = fetched > floor ? fetched : floor;
     const stragglers = cursor.fin !== "{}" && after < lastBelow;
@@ -128,25 +123,34 @@ export class PageReader {
       String(after > lastBelow ? after : lastBelow),
       cursor.prev,
       cursor.cur!,
-      String(limit),
-      String(Math.min(this.#inline, Math.max(256, Math.floor(this.#limit.bytes / limit)))),
+      String(reading.count),
+      String(reading.inline),
     ];
     if (shape.stragglers) params.push(cursor.fin, String(cursor.lo), String(after));
     if (shape.lanes) params.push(plainArray(cursor.lanes));
     if (this.streams !== null) params.push(textArray(this.streams));
+    if (this.#copies) {
+      const rows = new RowCollector();
+      const add = (message: Buffer): void => {
+        const row = rows.add(message);
+        if (row !== undefined) reading.add(new LogMessage(row));
+      };
+      this.#copies = await this.#sql.copy(copyPageSql(this.#names, shape, params), add);
+      if (this.#copies) return;
+    }
     const rows = await this.#sql.query(pageSql(this.#names, shape), params);
-    return rows.map((row) => new LogMessage(row));
+    for (const row of rows) reading.add(new LogMessage(row));
   }
 
   /** As many as fit into the limit, but at least one, with their large bodies. */
-  async #fit(read: LogMessage[]): Promise<{ messages: LogMessage[]; cut: boolean }> {
+  async #fit(read: readonly LogMessage[], inline: number): Promise<{ messages: readonly LogMessage[]; cut: boolean }> {
     const large: LogMessage[] = [];
     let count = 0;
     for (let bytes = 0; count < read.length && bytes < this.#limit.bytes; count++) {
       const message = read[count]!;
-      const { sizeOfLarge } = message;
-      bytes += sizeOfLarge ?? message.length;
-      if (sizeOfLarge !== undefined) large.push(message);
+      const { size } = message;
+      bytes += size;
+      if (size > inline) large.push(message);
     }
     const messages = count === read.length ? read : read.slice(0, count);
     if (large.length > 0) await this.#fill(large);

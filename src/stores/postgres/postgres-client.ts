@@ -2,6 +2,7 @@ import { errorCode, TxboxError } from "../../core/errors.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
+import { checkOut, copyOut } from "./copy-out.ts";
 import { notYours } from "./transaction-control.ts";
 import { guardTransaction, isGivenUp, type GuardedTransaction } from "./transaction-guard.ts";
 
@@ -11,6 +12,12 @@ export type Row = (string | null)[];
 /** Runs one statement; parameters are text and the SQL casts them (`$1::text::bigint`). */
 export interface SqlRunner {
   query(text: string, params?: readonly (string | null)[]): Promise<Row[]>;
+}
+
+/** Reads in bulk as well. */
+export interface CopyRunner extends SqlRunner {
+  /** A COPY to stdout, row by row as they arrive; false, and nothing was run: the driver has no such thing. */
+  copy(text: string, onRow: (message: Buffer) => void, signal?: AbortSignal): Promise<boolean>;
 }
 
 /** Runs also statements of which only the number of rows matters, and scripts, which take no parameters. */
@@ -30,7 +37,7 @@ export interface PgClient {
   readonly totalCount?: never;
 }
 
-interface PgPoolClient extends PgClient {
+export interface PgPoolClient extends PgClient {
   readonly processID?: number | null;
   query(textOrConfig: string | object): Promise<unknown>;
   release(error?: Error | boolean): void;
@@ -91,7 +98,7 @@ type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx
       : unknown;
 
 /** The user's client behind one face: statements that commit by themselves, and transactions. */
-export interface Database extends ScriptRunner {
+export interface Database extends ScriptRunner, CopyRunner {
   /** Commits when `run` resolves. What comes later through its `tx` is refused. */
   transaction<T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T>;
   /** The same, but where the driver allows it BEGIN travels with the first statement: see `openWith`. */
@@ -188,6 +195,7 @@ export function databaseOf(client: PostgresClient): Database {
 function pgDatabase(pool: PgPool): Database {
   return {
     ...pgRunner(pool),
+    copy: (text, onRow, signal) => copyOut(pool, text, onRow, signal),
     single: false,
     transaction: (run) =>
       pgTransaction(pool, async (opening) => {
@@ -273,23 +281,6 @@ async function pgTransaction<T>(pool: PgPool, run: (opening: Opening) => Promise
 }
 
 /**
- * A connection that dies while nobody listens ends the process, and the pool stops listening when it hands one out: with
- * a callback we listen in the same moment, with its promise a moment later.
- */
-function checkOut(pool: PgPool, onError: (error?: Error) => void): Promise<PgPoolClient> {
-  return new Promise((resolve, reject) => {
-    const taken = (error: unknown, client?: PgPoolClient): void => {
-      if (client === undefined) return reject(error);
-      client.on("error", onError);
-      resolve(client);
-    };
-    const returned = (pool as { connect(callback: typeof taken): unknown }).connect(taken);
-    // A pool of another make may know only promises.
-    if (returned instanceof Promise) returned.then((client: PgPoolClient) => taken(undefined, client), reject);
-  });
-}
-
-/**
  * A server notices that its client has gone when the query ends, and until then keeps the receipt locked. Behind a
  * connection pooler the id is nobody's or, at worst, a stranger's: hence the query must be the same.
  */
@@ -315,17 +306,19 @@ async function commit(client: PgPoolClient): Promise<void> {
   throw Object.assign(new Error(`${message}. Use a savepoint around a statement that may fail`), { code: "25P02" });
 }
 
+const cannotCopy = (): Promise<boolean> => Promise.resolve(false);
+
 function postgresJsDatabase(client: PostgresJs): Database {
   const transaction = <T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> =>
     beginPostgresJs(client, (tx, raw) => run(tx, postgresJsRunner(raw)));
-  return { ...postgresJsRunner(client), single: false, transaction, lazyTransaction: transaction };
+  return { ...postgresJsRunner(client), copy: cannotCopy, single: false, transaction, lazyTransaction: transaction };
 }
 
 function pgliteDatabase(client: Pglite): Database {
   refuseSelfWait(client);
   const transaction = <T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> =>
     beginPglite(client, (tx, raw) => run(tx, pgliteRunner(raw)));
-  return { ...pgliteRunner(client), single: true, transaction, lazyTransaction: transaction };
+  return { ...pgliteRunner(client), copy: cannotCopy, single: true, transaction, lazyTransaction: transaction };
 }
 
 const pgRunners = new WeakMap<PgClient, ScriptRunner & { mayAutocommit: boolean }>();

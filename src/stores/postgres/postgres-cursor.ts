@@ -1,4 +1,6 @@
+import { copiedColumns } from "./copied-rows.ts";
 import { messageColumns } from "./log-message.ts";
+import { literal } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Progress over a set of lanes, as last read from or written to the database. Positions and ids stay text. */
@@ -131,21 +133,36 @@ export interface PageShape {
  * sizes in the database would cost as much as reading the page.
  */
 export function pageSql(names: Names, shape: PageShape): string {
+  return page(names, shape, messageColumns("$5::text::int"), (n) => `$${n}::text`);
+}
+
+/** The same as a COPY in the binary format, which takes no parameters: they are written into it. */
+export function copyPageSql(names: Names, shape: PageShape, params: readonly string[]): string {
+  const rows = page(names, shape, copiedColumns(Number(params[4])), (n) => literal(params[n - 1]!));
+  return `copy (${rows}) to stdout (format binary)`;
+}
+
+function page(names: Names, shape: PageShape, columns: string, param: (n: number) => string): string {
   let n = shape.stragglers ? 8 : 5;
   const visible = [
-    "not pg_visible_in_snapshot(xid, $2::text::pg_snapshot)",
-    "pg_visible_in_snapshot(xid, $3::text::pg_snapshot)",
+    `not pg_visible_in_snapshot(xid, ${param(2)}::pg_snapshot)`,
+    `pg_visible_in_snapshot(xid, ${param(3)}::pg_snapshot)`,
   ];
-  if (shape.lanes) visible.push(`lane = any ($${++n}::text::smallint[])`);
+  if (shape.lanes) visible.push(`lane = any (${param(++n)}::smallint[])`);
   // A stored inbox keeps what it received in the same log: only a relay that asks for it gets that.
-  visible.push(shape.streams ? `stream = any ($${++n}::text::text[])` : "stream not like 'inbox.%'");
-  const rows = (...where: string[]) => `select ${messageColumns("$5::text::int")} from ${names.message}
-    where ${[...where, ...visible].join(" and ")} order by position limit $4::text::int`;
-  const rest = rows("position > $1::text::bigint");
+  visible.push(shape.streams ? `stream = any (${param(++n)}::text[])` : "stream not like 'inbox.%'");
+  const limit = `limit ${param(4)}::int`;
+  const rows = (...where: string[]) =>
+    `select ${columns} from ${names.message} where ${[...where, ...visible].join(" and ")} order by position ${limit}`;
+  const rest = rows(`position > ${param(1)}::bigint`);
   if (!shape.stragglers) return rest;
-  const before = rows("position > $8::text::bigint", "position < $7::text::bigint", "xid = any ($6::text::xid8[])");
+  const before = rows(
+    `position > ${param(8)}::bigint`,
+    `position < ${param(7)}::bigint`,
+    `xid = any (${param(6)}::xid8[])`,
+  );
   // Stragglers are few and lie below everything else of the window.
-  return `select * from ((${before}) union all (${rest})) page order by position limit $4::text::int`;
+  return `select * from ((${before}) union all (${rest})) page order by position ${limit}`;
 }
 
 /** Bodies left out of a page. Parameter: positions. */

@@ -1,6 +1,6 @@
 import { errorCode, TxboxError } from "../../core/errors.ts";
 import { answeredWithin } from "../shared/answer-deadline.ts";
-import type { SqlRunner } from "./postgres-client.ts";
+import type { CopyRunner } from "./postgres-client.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
 
@@ -58,15 +58,18 @@ export async function retried<T>(run: () => Promise<T>, tries = 5): Promise<T> {
 }
 
 /** A runner for statements that commit by themselves: retries serialisation failures, explains a missing schema. */
-export function sturdy(runner: SqlRunner, schema: string): SqlRunner {
+export function sturdy(runner: CopyRunner, schema: string): CopyRunner {
+  const explained = async <T>(run: () => Promise<T>): Promise<T> => {
+    try {
+      return await run();
+    } catch (error) {
+      throw explain(error, schema);
+    }
+  };
   return {
-    async query(text, params) {
-      try {
-        return await retried(() => runner.query(text, params));
-      } catch (error) {
-        throw explain(error, schema);
-      }
-    },
+    query: (text, params) => explained(() => retried(() => runner.query(text, params))),
+    // A retry would bring rows twice.
+    copy: (text, onRow, signal) => explained(() => runner.copy(text, onRow, signal)),
   };
 }
 
@@ -82,6 +85,17 @@ export function isPassing(error: unknown): boolean {
 }
 
 /** No statement waits for its answer longer than this. */
-export function withDeadline(runner: SqlRunner, deadlineMs: number): SqlRunner {
-  return { query: (text, params) => answeredWithin(runner.query(text, params), deadlineMs) };
+export function withDeadline(runner: CopyRunner, deadlineMs: number): CopyRunner {
+  return {
+    query: (text, params) => answeredWithin(runner.query(text, params), deadlineMs),
+    async copy(text, onRow) {
+      const late = new AbortController();
+      try {
+        return await answeredWithin(runner.copy(text, onRow, late.signal), deadlineMs);
+      } catch (error) {
+        late.abort(error);
+        throw error;
+      }
+    },
+  };
 }

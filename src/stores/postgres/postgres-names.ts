@@ -22,6 +22,7 @@ const TABLES = [
   "migration",
   "enqueue",
   "no_news_until",
+  "settle",
 ] as const;
 
 export type TableName = (typeof TABLES)[number];

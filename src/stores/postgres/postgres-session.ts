@@ -7,7 +7,7 @@ import { planBalance } from "./balance.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
 import { loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
-import type { SqlRunner } from "./postgres-client.ts";
+import type { CopyRunner, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { cursorOf, openAllSql, openSql, probeSql } from "./postgres-cursor.ts";
@@ -64,7 +64,7 @@ export class PostgresSession implements QueueSession {
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
 
-  constructor(sql: SqlRunner, names: Names, options: JoinOptions, clock: Clock) {
+  constructor(sql: CopyRunner, names: Names, options: JoinOptions, clock: Clock) {
     this.#sql = sql;
     this.#names = names;
     this.#options = options;

@@ -36,6 +36,7 @@ const KEPT_ERRORS = 20;
  */
 export function settleStatement(names: Names, input: SettleInput): SettleStatement {
   const { cursor, batch } = input;
+  if (isCommon(input)) return commonStatement(names, input);
   const params: (string | null)[] = [];
   const add = (value: string | null) => `$${params.push(value)}::text`;
   const json = (value: unknown) => `${add(JSON.stringify(value))}::jsonb`;
@@ -99,6 +100,22 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   }
   if (batch.dead.length > 0) parts.push(deadPart(names, relay, json(batch.dead)));
   return { text: `with ${parts.join(",\n")}\nselect id, cur, fin, lo, commit_mode from c`, params };
+}
+
+/** Every message of it went out, and the window goes on. */
+function isCommon({ cursor, batch, clearCrashes, block, unblock }: SettleInput): boolean {
+  const wentOut = batch.plain && batch.messages > 0 && batch.published === batch.messages;
+  const goesOn = batch.done !== undefined && !batch.finish;
+  return wentOut && goesOn && !clearCrashes && cursor.suspect === undefined && block.length + unblock.length === 0;
+}
+
+function commonStatement(names: Names, { relay, lease, cursor, batch }: SettleInput): SettleStatement {
+  const { id, epoch, seq, done, lanes, prev, cur } = cursor;
+  const values = [relay, lease, id, epoch, String(seq), batch.done!, done, laneMask(lanes), String(batch.messages)];
+  const types = ["text", "interval", "bigint", "bigint", "bigint", "bigint", "bigint", "bigint", "int"];
+  const params = [...values, prev, cur!];
+  const given = [...types, "pg_snapshot", "pg_snapshot"].map((type, i) => `$${i + 1}::text::${type}`);
+  return { text: `select id, ${ASYNCHRONOUS} from ${names.settle}(${given.join(", ")}) id`, params };
 }
 
 function blockRows(keys: readonly BlockedKey[], now: number): object[] {

@@ -31,8 +31,13 @@ export function flakyPool(pool: pg.Pool): FlakyPool {
       const real = await pool.connect();
       let broken = false;
       return {
+        connection: (real as unknown as { connection: object }).connection,
         async query(config: string | object) {
           if (broken) throw connectionReset();
+          if (isSubmittable(config)) {
+            const failing = breaks(config) ? failingAtItsEnd(config, () => (broken = true)) : config;
+            return real.query(failing as never);
+          }
           const result: unknown = await real.query(config as pg.QueryConfig);
           if (!breaks(config)) return result;
           broken = true;
@@ -59,6 +64,31 @@ export function flakyPool(pool: pg.Pool): FlakyPool {
       return lost;
     },
   };
+}
+
+/** A query that the driver hands the messages of the server to, such as a COPY. */
+interface Submittable {
+  submit: unknown;
+  handleError(error: unknown): void;
+}
+
+function isSubmittable(query: string | object): query is Submittable {
+  return typeof query === "object" && "submit" in query;
+}
+
+/** Its rows arrive, and then the connection breaks. */
+function failingAtItsEnd(query: Submittable, onFailure: () => void): Submittable {
+  return new Proxy(query, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name);
+      if (typeof value !== "function") return value;
+      if (name !== "handleReadyForQuery") return value.bind(target) as unknown;
+      return () => {
+        onFailure();
+        target.handleError(connectionReset());
+      };
+    },
+  });
 }
 
 function connectionReset(): Error {

@@ -241,6 +241,25 @@ create table "txbox"."batch" (
   primary key (relay, upto, n)
 );
 
+-- A batch of which every message went out, in the middle of a window: what a busy relay writes all the time, so that its
+-- plan is worth keeping. Gives nothing when the cursor has gone to another owner or has moved on.
+create function "txbox"."settle"(
+  relay text, lease interval, id bigint, epoch bigint, seq bigint, upto bigint, after bigint, lanes bigint,
+  messages integer, prev pg_snapshot, cur pg_snapshot
+) returns setof bigint language plpgsql set enable_seqscan = off as $txbox_settle$
+begin
+  update "txbox"."cursor" c set seq = c.seq + 1, lease_until = clock_timestamp() + $2, stamp = pg_current_xact_id(),
+      settled = c.settled + $9, done = $6
+    where c.relay = $1 and c.id = $3 and c.epoch = $4 and c.seq = $5
+      and mod(c.stamp::text::numeric, 4294967296) = c.xmin::text::numeric;
+  if not found then
+    return;
+  end if;
+  insert into "txbox"."batch" (relay, upto, after, lanes, messages, prev, cur) values ($1, $6, $7, $8, $9, $10, $11);
+  return next $3;
+end
+$txbox_settle$;
+
 -- Inbox receipts by the day inside the message id (UUIDv7); other ids share the bucket 0001-01-01.
 create table "txbox"."receipt" (
   bucket date not null,

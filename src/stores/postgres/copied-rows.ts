@@ -1,0 +1,93 @@
+import type { Row } from "./postgres-client.ts";
+
+/**
+ * The columns of a LogMessage as COPY sends them in its binary format: those of a fixed width first, so that they are
+ * found without looking at the others.
+ */
+export function copiedColumns(inline: number): string {
+  const body = (column: string) => `case when size <= ${inline} then ${column} end`;
+  const fixed = "position, size, lane, created_at";
+  const texts = "id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers";
+  return `${fixed}, ${texts}, ${body("payload")}, ${body("body")}`;
+}
+
+/** Where the fixed columns are, behind the number of columns and each behind its length. */
+const POSITION = 6;
+const SIZE = 18;
+const LANE = 26;
+const CREATED_AT = 32;
+const TEXTS = 40;
+/** From 1970 to 2000, where PostgreSQL begins to count, in ms. */
+const EPOCH_MS = 946_684_800_000n;
+
+/** One row of such a COPY. */
+export class CopiedRow {
+  readonly #bytes: Buffer;
+  readonly #at: number;
+
+  constructor(bytes: Buffer, at: number) {
+    this.#bytes = bytes;
+    this.#at = at;
+  }
+
+  get position(): string {
+    return String(this.#bytes.readBigInt64BE(this.#at + POSITION));
+  }
+
+  get size(): number {
+    return this.#bytes.readInt32BE(this.#at + SIZE);
+  }
+
+  /** In the order of `messageColumns`, as text. */
+  fields(): Row {
+    const bytes = this.#bytes;
+    const at = this.#at;
+    const microseconds = bytes.readBigInt64BE(at + CREATED_AT);
+    const milliseconds = (microseconds - (((microseconds % 1000n) + 1000n) % 1000n)) / 1000n;
+    const row: Row = [this.position];
+    let next = at + TEXTS;
+    const text = (encoding: "utf8" | "hex"): string | null => {
+      const length = bytes.readInt32BE(next);
+      next += 4;
+      if (length < 0) return null;
+      const value = bytes.toString(encoding, next, next + length);
+      next += length;
+      return value;
+    };
+    for (let column = 1; column <= 9; column++) row.push(text("utf8"));
+    row.push(text("hex"), String(milliseconds + EPOCH_MS));
+    row.push(row[4] === null ? String(bytes.readInt16BE(at + LANE)) : null, String(this.size));
+    return row;
+  }
+}
+
+/** The head of every COPY in the binary format, before the length of what may be added to it. */
+const HEAD = 15;
+const SLAB_BYTES = 64 * 1024;
+
+/** Takes the messages of a COPY apart. The driver uses their bytes again, so each row is copied. */
+export class RowCollector {
+  #slab: Buffer = Buffer.alloc(0);
+  #used = 0;
+  #begun = false;
+
+  /** The row of one message; undefined for what ends the copy. */
+  add(message: Buffer): CopiedRow | undefined {
+    let from = 0;
+    if (!this.#begun) {
+      this.#begun = true;
+      from = HEAD + 4 + message.readInt32BE(HEAD);
+    }
+    const length = message.length - from;
+    // The end is a number of columns of -1, and nothing more.
+    if (length < TEXTS) return undefined;
+    if (this.#used + length > this.#slab.length) {
+      this.#slab = Buffer.allocUnsafeSlow(Math.max(SLAB_BYTES, length));
+      this.#used = 0;
+    }
+    const at = this.#used;
+    message.copy(this.#slab, at, from);
+    this.#used += length;
+    return new CopiedRow(this.#slab, at);
+  }
+}

@@ -1,0 +1,98 @@
+import type { LogMessage } from "./log-message.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+
+/** Messages of a window on their way from the server: the first can be had while the last are still to come. */
+export class Reading {
+  readonly #id: string;
+  readonly #cur: string | undefined;
+  readonly #lanes: readonly number[];
+  /** How many were asked for. */
+  readonly count: number;
+  /** Bodies of more bytes were left out. */
+  readonly inline: number;
+  /** What comes after all of this. */
+  next: Reading | undefined;
+  /** What is left follows this position. */
+  #after: string;
+  readonly #messages: LogMessage[] = [];
+  #taken = 0;
+  #bytes = 0;
+  #ended = false;
+  #failure: { error: unknown } | undefined;
+  #wanted = Number.POSITIVE_INFINITY;
+  #arrived: (() => void) | undefined;
+
+  constructor({ id, cur, lanes, fetched }: Cursor, count: number, inline: number) {
+    this.#id = id;
+    this.#cur = cur;
+    this.#lanes = lanes;
+    this.#after = fetched;
+    this.count = count;
+    this.inline = inline;
+  }
+
+  /** What is left is what the cursor wants next. Lanes that are not in the same array are others by now. */
+  follows({ id, cur, lanes, fetched }: Cursor): boolean {
+    return this.#id === id && this.#cur === cur && this.#lanes === lanes && this.#after === fetched;
+  }
+
+  add(message: LogMessage): void {
+    this.#bytes += message.size;
+    if (this.#messages.push(message) >= this.#wanted) this.#arrived?.();
+  }
+
+  /** When this resolves, all have been added. */
+  end(reading: Promise<unknown>): void {
+    const ended = (failure?: { error: unknown }) => {
+      this.#ended = true;
+      this.#failure = failure;
+      this.#arrived?.();
+    };
+    reading.then(
+      () => ended(),
+      (error: unknown) => ended({ error }),
+    );
+  }
+
+  /** The first that are left, at most `limit`. Whether more follow is known then. */
+  async first(limit: number): Promise<readonly LogMessage[]> {
+    this.#wanted = this.#taken + limit + 1;
+    if (!this.#ended && this.#messages.length < this.#wanted) {
+      await new Promise<void>((resolve) => (this.#arrived = resolve));
+      this.#arrived = undefined;
+    }
+    if (this.#failure !== undefined) throw this.#failure.error;
+    return this.#messages.slice(this.#taken, this.#taken + limit);
+  }
+
+  take(messages: readonly LogMessage[]): void {
+    this.#taken += messages.length;
+    this.#after = messages.at(-1)?.positionText ?? this.#after;
+  }
+
+  /** Nothing is left of it, or it failed. */
+  get empty(): boolean {
+    return this.#failure !== undefined || (this.#ended && this.#taken === this.#messages.length);
+  }
+
+  /** All is here and half of it is gone, and more may follow. */
+  get wantsNext(): boolean {
+    const left = this.#messages.length - this.#taken;
+    const here = this.#ended && this.#failure === undefined && !this.complete;
+    return here && this.next === undefined && left * 2 <= this.count;
+  }
+
+  get lastPosition(): string {
+    return this.#messages.at(-1)!.positionText;
+  }
+
+  /** Nothing follows what was read. */
+  get complete(): boolean {
+    return this.#ended && this.#messages.length < this.count;
+  }
+
+  /** Bytes of a message; undefined when there was none. */
+  get average(): number | undefined {
+    return this.#messages.length === 0 ? undefined : Math.max(1, this.#bytes / this.#messages.length);
+  }
+}
