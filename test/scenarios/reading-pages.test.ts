@@ -1,4 +1,5 @@
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import pg from "pg";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Message, NewMessage } from "../../src/core/message.ts";
 import { createRelay } from "../../src/relay/relay.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
@@ -33,6 +34,46 @@ const shown = ({ id, position, stream, type, key, aggregateType, aggregateId, he
   body: typeof body === "string" ? body : Buffer.from(body).toString("hex"),
   createdAt: createdAt.getTime(),
 });
+
+interface WatchedQuery {
+  text: string;
+  callback?: (this: void, ...answer: unknown[]) => void;
+}
+
+interface WatchedClient {
+  query(...args: unknown[]): unknown;
+  readonly _queryQueue: WatchedQuery[];
+  readonly _activeQuery: WatchedQuery | null;
+}
+
+/** What tracers and loggers do to the clients of node-postgres. */
+const WATCHES: Record<string, (client: WatchedClient) => void> = {
+  "the end of it, by its callback"(client) {
+    const query = client.query.bind(client);
+    client.query = (...args) => {
+      const result = query(...args);
+      const sent = client._queryQueue.at(-1) ?? client._activeQuery!;
+      const { callback } = sent;
+      if (callback === undefined) throw new TypeError("then is not a function");
+      sent.callback = (...answer) => callback(...answer);
+      return result;
+    };
+  },
+  "a copy of it goes out, with a comment"(client) {
+    const query = client.query.bind(client);
+    client.query = (first, ...rest) => {
+      const config = first as WatchedQuery;
+      return query(typeof first === "string" ? first : { ...config, text: `${config.text} /* watched */` }, ...rest);
+    };
+  },
+  "its answer is waited for"(client) {
+    const query = client.query.bind(client);
+    client.query = async (...args) => {
+      const result: unknown = await query(...args);
+      return result;
+    };
+  },
+};
 
 describe.skipIf(!hasPostgres())("pages of the log", () => {
   let database: OutboxDatabase;
@@ -85,6 +126,41 @@ describe.skipIf(!hasPostgres())("pages of the log", () => {
     get totalCount() {
       return database.pool.totalCount;
     },
+  });
+
+  const bodies = (messages: readonly Message[]) => messages.map(({ body }) => Buffer.from(body).toString("hex"));
+
+  /** Reads everything by a pool of its own. */
+  async function readBy(config: object, watch: (client: WatchedClient) => void = () => undefined): Promise<Message[]> {
+    const pool = new pg.Pool({ connectionString: database.url, ...config });
+    pool.on("connect", (client) => watch(client as unknown as WatchedClient));
+    try {
+      return await read(pool, { batchSize: 7 });
+    } finally {
+      await pool.end();
+    }
+  }
+
+  it.each(Object.entries(WATCHES))("hold the same messages when every query is watched: %s", async (_, watch) => {
+    expect(bodies(await readBy({}, watch))).toEqual(bodies(await read(database.pool, { batchSize: 7 })));
+  });
+
+  it("hold the same messages by connections that pipeline", async () => {
+    expect(bodies(await readBy({ pipeline: true }))).toEqual(bodies(await read(database.pool, { batchSize: 7 })));
+  });
+
+  it("leave no timer behind where queries have a timeout", async () => {
+    const started = vi.spyOn(globalThis, "setTimeout");
+    const ended = vi.spyOn(globalThis, "clearTimeout");
+    try {
+      await readBy({ query_timeout: 54_321 });
+      const timers = started.mock.results.filter((_, i) => started.mock.calls[i]![1] === 54_321);
+      const cleared = new Set(ended.mock.calls.map(([timer]) => timer as unknown));
+      expect(timers.length).toBeGreaterThan(0);
+      expect(timers.filter(({ value }) => !cleared.has(value))).toEqual([]);
+    } finally {
+      vi.restoreAllMocks();
+    }
   });
 
   it.each([

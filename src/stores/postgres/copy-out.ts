@@ -17,47 +17,38 @@ export function checkOut(pool: PgPool, onError: (error?: Error) => void): Promis
   });
 }
 
-/** What a client of node-postgres sends messages of the server to while it runs. */
-class CopyOut {
-  readonly done: Promise<void>;
-  /** As with the driver's own queries, for whoever watches them. */
-  readonly text: string;
-  readonly #onRow: (message: Buffer) => void;
-  readonly #resolve: () => void;
-  readonly #reject: (error: unknown) => void;
-
-  constructor(text: string, onRow: (message: Buffer) => void) {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.done = promise;
-    this.text = text;
-    this.#onRow = onRow;
-    this.#resolve = resolve;
-    this.#reject = reject;
-  }
-
-  submit(connection: { query(text: string): void }): void {
-    connection.query(this.text);
-  }
-  handleCopyData({ chunk }: { chunk: Buffer }): void {
-    this.#onRow(chunk);
-  }
-  handleError(error: unknown): void {
-    this.#reject(error);
-  }
-  handleReadyForQuery(): void {
-    this.#resolve();
-  }
-  handleCommandComplete(): void {}
-  handleRowDescription(): void {}
-  handleDataRow(): void {}
-  handlePortalSuspended(): void {}
-  handleEmptyQuery(): void {}
-  handleCopyInResponse(): void {}
+/**
+ * What a client of node-postgres sends the messages of the server to. Made like its own queries for the sake of what
+ * watches those: it ends with its `callback`, which may be exchanged, and all of it may be copied into another object.
+ */
+function copyQuery(text: string, onRow: (message: Buffer) => void, callback: (error: unknown) => void): object {
+  const ignore = (): void => undefined;
+  const query = {
+    text,
+    callback,
+    submit(connection: { query(text: string): void }): void {
+      connection.query(this.text);
+    },
+    handleCopyData: ({ chunk }: { chunk: Buffer }): void => onRow(chunk),
+    handleError(error: unknown): void {
+      this.callback(error);
+    },
+    handleReadyForQuery(): void {
+      this.callback(null);
+    },
+    handleCommandComplete: ignore,
+    handleRowDescription: ignore,
+    handleDataRow: ignore,
+    handlePortalSuspended: ignore,
+    handleEmptyQuery: ignore,
+    handleCopyInResponse: ignore,
+  };
+  return query;
 }
 
 /**
- * Runs a COPY to stdout on a connection of the pool, which is closed when `signal` gives up on the answer. False when its
- * client cannot: that of libpq has no such thing.
+ * Runs a COPY to stdout on a connection of the pool, which is closed when that fails or `signal` gives up on the answer.
+ * False when its client cannot: that of libpq has no such thing, and one that pipelines refuses it.
  */
 export async function copyOut(
   pool: PgPool,
@@ -66,23 +57,27 @@ export async function copyOut(
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
   let broken = false;
+  // Whether the server may still be sending, or about to close it.
+  let busy = false;
   const onError = (): void => void (broken = true);
   const client = await checkOut(pool, onError);
-  const copy = new CopyOut(text, onRow);
-  const giveUp = (): void => {
-    broken = true;
-    copy.handleError(signal?.reason);
-  };
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const giveUp = (): void => reject(signal?.reason);
   signal?.addEventListener("abort", giveUp, { once: true });
   try {
-    if (!("connection" in client)) return false;
+    if (!("connection" in client) || ("pipeline" in client && client.pipeline === true)) return false;
     signal?.throwIfAborted();
-    void client.query(copy);
-    await copy.done;
+    busy = true;
+    const copy = copyQuery(text, onRow, (error) => (error == null ? resolve() : reject(error)));
+    // Whatever wraps it may answer with a promise, which may fail in its own way.
+    Promise.resolve(client.query(copy)).catch(reject);
+    await promise;
+    busy = false;
     return true;
   } finally {
     signal?.removeEventListener("abort", giveUp);
-    client.release(broken);
-    if (!broken) client.removeListener("error", onError);
+    const unfit = broken || busy;
+    client.release(unfit);
+    if (!unfit) client.removeListener("error", onError);
   }
 }
