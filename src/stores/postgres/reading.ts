@@ -14,8 +14,9 @@ export class Reading {
   next: Reading | undefined;
   /** What is left follows this position. */
   #after: string;
+  /** What is left: bodies may be large, so whatever was taken is not held any longer. */
   readonly #messages: LogMessage[] = [];
-  #taken = 0;
+  #arrivals = 0;
   #bytes = 0;
   #ended = false;
   #failure: { error: unknown } | undefined;
@@ -37,6 +38,7 @@ export class Reading {
   }
 
   add(message: LogMessage): void {
+    this.#arrivals++;
     this.#bytes += message.size;
     if (this.#messages.push(message) >= this.#wanted) this.#arrived?.();
   }
@@ -56,43 +58,42 @@ export class Reading {
 
   /** The first that are left, at most `limit`. Whether more follow is known then. */
   async first(limit: number): Promise<readonly LogMessage[]> {
-    this.#wanted = this.#taken + limit + 1;
+    this.#wanted = limit + 1;
     if (!this.#ended && this.#messages.length < this.#wanted) {
       await new Promise<void>((resolve) => (this.#arrived = resolve));
       this.#arrived = undefined;
     }
     if (this.#failure !== undefined) throw this.#failure.error;
-    return this.#messages.slice(this.#taken, this.#taken + limit);
+    return this.#messages.slice(0, limit);
   }
 
   take(messages: readonly LogMessage[]): void {
-    this.#taken += messages.length;
+    this.#messages.splice(0, messages.length);
     this.#after = messages.at(-1)?.positionText ?? this.#after;
   }
 
   /** Nothing is left of it, or it failed. */
   get empty(): boolean {
-    return this.#failure !== undefined || (this.#ended && this.#taken === this.#messages.length);
+    return this.#failure !== undefined || (this.#ended && this.#messages.length === 0);
   }
 
   /** All is here and half of it is gone, and more may follow. */
   get wantsNext(): boolean {
-    const left = this.#messages.length - this.#taken;
     const here = this.#ended && this.#failure === undefined && !this.complete;
-    return here && this.next === undefined && left * 2 <= this.count;
+    return here && this.next === undefined && this.#messages.length * 2 <= this.count;
   }
 
   get lastPosition(): string {
-    return this.#messages.at(-1)!.positionText;
+    return this.#messages.at(-1)?.positionText ?? this.#after;
   }
 
-  /** Nothing follows what was read. */
+  /** Nothing follows what was read. One that failed may have arrived in part, and says nothing about what follows. */
   get complete(): boolean {
-    return this.#ended && this.#messages.length < this.count;
+    return this.#ended && this.#failure === undefined && this.#arrivals < this.count;
   }
 
   /** Bytes of a message; undefined when there was none. */
   get average(): number | undefined {
-    return this.#messages.length === 0 ? undefined : Math.max(1, this.#bytes / this.#messages.length);
+    return this.#arrivals === 0 ? undefined : Math.max(1, this.#bytes / this.#arrivals);
   }
 }
