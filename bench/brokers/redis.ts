@@ -5,7 +5,6 @@ import { createGate } from "../lib/gate.ts";
 import { STREAM } from "../lib/messages.ts";
 import { type Broker, CONCURRENCY, CONSUMER, PREFETCH } from "./broker.ts";
 
-const MAX_BYTES = 512 * 1024 * 1024;
 const BLOCK_MS = 100;
 
 type Entry = [id: string, fields: string[]];
@@ -28,7 +27,7 @@ export async function openRedis(address: string): Promise<Broker> {
     subscriber: () => Promise.resolve(createRedisSubscriber({ client, streams: STREAM })),
     rawPublisher(messages) {
       const ready = messages.map((message) => {
-        const { shape, values } = sealEntry(message, "native", undefined, MAX_BYTES);
+        const { shape, values } = sealEntry(message, "native", undefined);
         return shape.split(NAME_END).flatMap((name, i) => [name, values[i]!]);
       });
       return Promise.resolve(async (from: number, to: number) => {

@@ -184,6 +184,8 @@ export interface Publisher {
   readonly keepsKeyOrder: boolean;
   /** One result per message, in order. Stop when `signal` aborts: the lease is lost. */
   publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]>;
+  /** These are likely to be published next: time to encode them while others are on their way. Sends nothing, never throws. */
+  prepare?(messages: readonly Message[]): void;
   close?(): Promise<void>;
 }
 

@@ -83,7 +83,10 @@ export class RelayWorker {
     this.#pace.busy();
     this.#prefetched = this.#session.claim();
     // Its error comes up when it is awaited; until then it must not count as unhandled.
-    this.#prefetched.catch(() => undefined);
+    this.#prefetched.then(
+      (next) => next !== undefined && this.#settings.publisher.prepare?.(next.messages),
+      () => undefined,
+    );
     const startedAt = this.#settings.clock.monotonic();
     const outcomes =
       claim.messages.length === 0 ? [] : await publishClaim(claim, this.#session, this.#settings, this.#stop);

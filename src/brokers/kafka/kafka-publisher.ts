@@ -4,9 +4,10 @@ import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import { SealedAhead } from "../shared/sealed-ahead.ts";
 import { requireProducer, type KafkaCompression, type KafkaProducer } from "./kafka-client.ts";
 import type { Failure } from "./kafka-errors.ts";
-import { sealMessage } from "./kafka-record.ts";
+import { sealMessage, type SealedMessage } from "./kafka-record.ts";
 import { checkDeclare, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
 import { partitionOf } from "./partition.ts";
 import { orderOf, ProduceBatch, type ProduceSettings } from "./produce-batch.ts";
@@ -47,6 +48,7 @@ class KafkaPublisher implements Publisher {
    * and what the client may still be sending must not be followed by anything.
    */
   readonly #turns: Turns;
+  readonly #ahead: SealedAhead<Addressed>;
   #spread = 0;
   #closed = false;
 
@@ -55,6 +57,15 @@ class KafkaPublisher implements Publisher {
     this.#options = options;
     this.#turns = turnsOf(producer);
     this.#settings = { producer, compression, maxBatchBytes, timeoutMs };
+    const { envelope = "native", source } = options;
+    this.#ahead = new SealedAhead((message) => {
+      const topic = this.#topicOf(message);
+      return typeof topic === "string" ? { topic, sealed: sealMessage(message, topic, envelope, source) } : { topic };
+    });
+  }
+
+  prepare(messages: readonly Message[]): void {
+    this.#ahead.prepare(messages);
   }
 
   async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
@@ -66,10 +77,13 @@ class KafkaPublisher implements Publisher {
     let batch: ProduceBatch | "late" | "aborted" = "aborted";
     try {
       if (this.#closed) throw closed();
-      batch = await settledWithin(this.#prepare(messages, signal), this.#settings.timeoutMs, signal);
+      batch = await settledWithin(this.#place(messages, signal), this.#settings.timeoutMs, signal);
       if (batch === "late") throw notAnswering(this.#settings.timeoutMs);
       if (batch === "aborted" || signal.aborted) return messages.map(() => NOT_TRIED);
-      return await batch.run();
+      const running = batch.run();
+      // The client writes in turns of its own.
+      setImmediate(() => this.#ahead.whileWaiting());
+      return await running;
     } finally {
       void endWhenIdle(batch, done);
     }
@@ -82,22 +96,22 @@ class KafkaPublisher implements Publisher {
     await this.#settings.producer.close();
   }
 
-  async #prepare(messages: readonly Message[], signal: AbortSignal): Promise<ProduceBatch> {
-    const { envelope = "native", source } = this.#options;
+  async #place(messages: readonly Message[], signal: AbortSignal): Promise<ProduceBatch> {
     const batch = new ProduceBatch(messages.length, this.#settings, signal);
-    const topics = messages.map((message) => this.#topicOf(message));
-    const counts = await this.#partitions(new Set(topics));
+    const sealedAt = this.#ahead.of(messages);
+    const addressed = messages.map((_, index) => sealedAt(index));
+    const counts = await this.#partitions(new Set(addressed.map(({ topic }) => topic)));
     const spread = this.#spread++;
     const places = new Map<string, string>();
     for (let index = 0; index < messages.length; index++) {
       const message = messages[index]!;
-      const topic = topics[index]!;
+      const { topic, sealed } = addressed[index]!;
       const count = counts.get(topic)!;
-      if (typeof topic !== "string" || typeof count !== "number") {
+      if (typeof topic !== "string" || sealed === undefined || typeof count !== "number") {
         batch.refuse(index, message, count as Failure);
         continue;
       }
-      const { key, value, headers, size } = sealMessage(message, topic, envelope, source);
+      const { key, value, headers, size } = sealed;
       const partition = key === undefined ? spread % count : partitionOf(key, count);
       const record =
         key === undefined ? { topic, partition, value, headers } : { topic, partition, key, value, headers };
@@ -144,6 +158,12 @@ class KafkaPublisher implements Publisher {
     }
     return counts;
   }
+}
+
+/** A message with its topic, or with why it has none. */
+interface Addressed {
+  readonly topic: string | Failure;
+  readonly sealed?: SealedMessage;
 }
 
 const CLOSE_MS = 5000;

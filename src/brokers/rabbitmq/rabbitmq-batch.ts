@@ -3,7 +3,8 @@ import { PermanentError, UnavailableError, describeError } from "../../core/erro
 import type { Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import type { ConfirmedChannel, Confirm } from "./confirmed-channel.ts";
-import type { RabbitmqPublish } from "./rabbitmq-client.ts";
+import { KeyChains } from "./key-chains.ts";
+import type { SealedForRabbitmq } from "./rabbitmq-envelope.ts";
 import { refusalOf, unavailable, unroutable } from "./rabbitmq-errors.ts";
 import type { RabbitmqRoute } from "./rabbitmq-route.ts";
 
@@ -11,13 +12,13 @@ import type { RabbitmqRoute } from "./rabbitmq-route.ts";
 const LARGE_BYTES = 1024 * 1024;
 const PUBLISHED: PublishResult = { status: "published" };
 const NOT_TRIED: PublishResult = { status: "unavailable" };
-const NONE = -1;
 
 export interface BatchOptions {
   readonly messages: readonly Message[];
   /** By message; an error in place of a route is the message's result. */
   readonly routes: readonly (RabbitmqRoute | Error)[];
-  readonly seal: (message: Message) => RabbitmqPublish;
+  /** By its place; may throw. */
+  readonly sealed: (index: number) => SealedForRabbitmq;
   /** Why the connection is gone, when it is. */
   readonly whyLost: () => unknown;
   /** Another channel, for this batch only. */
@@ -31,17 +32,14 @@ export interface BatchOptions {
 export class RabbitmqBatch {
   readonly #options: BatchOptions;
   readonly #results: PublishResult[];
-  /** By message: the next one of its key. */
-  readonly #next: Int32Array;
+  readonly #chains: KeyChains;
   readonly #done = Promise.withResolvers<readonly PublishResult[]>();
   #channel: ConfirmedChannel;
-  #ready: number[] = [];
-  #readyFrom = 0;
   #large: number[] = [];
   #lost: number[] = [];
   #inFlight = new Set<number>();
   #alone = false;
-  #limit = Number.POSITIVE_INFINITY;
+  #limit: number;
   #over = false;
   #confirms = 0;
 
@@ -49,15 +47,8 @@ export class RabbitmqBatch {
     this.#channel = channel;
     this.#options = options;
     this.#results = options.messages.map(() => NOT_TRIED);
-    this.#next = new Int32Array(options.messages.length).fill(NONE);
-    const last = new Map<string, number>();
-    for (const [i, { stream, key }] of options.messages.entries()) {
-      const name = key === null ? undefined : `${stream}\0${key}`;
-      const before = name === undefined ? undefined : last.get(name);
-      if (name !== undefined) last.set(name, i);
-      if (before === undefined) this.#ready.push(i);
-      else this.#next[before] = i;
-    }
+    this.#chains = new KeyChains(options.messages);
+    this.#limit = this.#chains.window;
   }
 
   /** Rises with every confirm: who waits can see whether the server answers. */
@@ -82,7 +73,7 @@ export class RabbitmqBatch {
     this.#over = true;
     for (const i of [...this.#inFlight, ...this.#lost]) this.#results[i] = { status: "unavailable", error };
     const first = this.#results.indexOf(NOT_TRIED);
-    if (first !== NONE) this.#results[first] = { status: "unavailable", error };
+    if (first !== -1) this.#results[first] = { status: "unavailable", error };
     this.#done.resolve(this.#results);
   }
 
@@ -96,8 +87,7 @@ export class RabbitmqBatch {
   }
 
   #take(): number | undefined {
-    while (this.#readyFrom < this.#ready.length) {
-      const i = this.#ready[this.#readyFrom++]!;
+    for (let i = this.#chains.take(); i !== undefined; i = this.#chains.take()) {
       if (this.#options.messages[i]!.body.length < LARGE_BYTES) return i;
       this.#large.push(i);
     }
@@ -108,22 +98,21 @@ export class RabbitmqBatch {
   }
 
   #send(i: number): void {
-    const { messages, routes, seal } = this.#options;
-    const [message, route] = [messages[i]!, routes[i]!];
+    const { routes, sealed } = this.#options;
+    const route = routes[i]!;
     if (route instanceof Error) {
       this.#settle(i, failureOf(route));
       return;
     }
     const { exchange, routingKey } = route;
     try {
+      const { content, options } = sealed(i);
       this.#inFlight.add(i);
-      this.#channel.send(exchange, routingKey, bytesOf(message.body), seal(message), (confirm) =>
-        this.#heard(i, confirm),
-      );
+      this.#channel.send(exchange, routingKey, content, options, (confirm) => this.#heard(i, confirm));
     } catch (error) {
       this.#inFlight.delete(i);
       // Nothing of it has been sent.
-      if (this.#channel.ended) this.#ready.push(i);
+      if (this.#channel.ended) this.#chains.add(i);
       else this.#settle(i, { status: "rejected", error: notEncoded(error) });
     }
   }
@@ -151,19 +140,19 @@ export class RabbitmqBatch {
         break;
     }
     if (this.#inFlight.size === 0) this.#alone = false;
-    this.#pump();
+    // Many together take fewer writes than one at a time.
+    if (this.#inFlight.size <= this.#limit / 2) this.#pump();
   }
 
   #settle(i: number, result: PublishResult): void {
     this.#results[i] = result;
-    const next = this.#next[i]!;
-    if (result.status === "published" && next !== NONE) this.#ready.push(next);
+    if (result.status === "published") this.#chains.follow(i);
     if (this.#inFlight.size === 0) this.#alone = false;
   }
 
   /** Nothing is under way: all is sent, or the channel has ended. */
   #landed(): void {
-    const left = this.#lost.length > 0 || this.#large.length > 0 || this.#readyFrom < this.#ready.length;
+    const left = this.#lost.length > 0 || this.#large.length > 0 || this.#chains.size > 0;
     if (!left || this.#limit === 0) {
       this.#over = true;
       this.#done.resolve(this.#results);
@@ -183,11 +172,10 @@ export class RabbitmqBatch {
     if (first !== undefined && lostByAll === 1) {
       const { exchange } = this.#options.routes[first] as RabbitmqRoute;
       this.#settle(first, failureOf(refusalOf(error, exchange)));
-      this.#limit = Number.POSITIVE_INFINITY;
+      this.#limit = this.#chains.window;
       return;
     }
-    this.#ready = [...suspects, ...this.#ready.slice(this.#readyFrom)];
-    this.#readyFrom = 0;
+    for (const i of suspects) this.#chains.add(i);
     if (suspects.length > 0) this.#limit = Math.max(1, Math.floor(suspects.length / 10));
   }
 
@@ -201,10 +189,6 @@ export class RabbitmqBatch {
       (error: unknown) => this.giveUp(error),
     );
   }
-}
-
-function bytesOf(body: string | Uint8Array): Buffer {
-  return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
 }
 
 function notEncoded(error: unknown): Error {

@@ -4,11 +4,12 @@ import { TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import { SealedAhead } from "../shared/sealed-ahead.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
 import type { ConfirmedChannel } from "./confirmed-channel.ts";
 import { RabbitmqBatch } from "./rabbitmq-batch.ts";
 import { requireConnection, type RabbitmqConnection } from "./rabbitmq-client.ts";
-import { sealForRabbitmq } from "./rabbitmq-envelope.ts";
+import { bytesOf, sealForRabbitmq, type SealedForRabbitmq } from "./rabbitmq-envelope.ts";
 import { KnownExchanges } from "./rabbitmq-exchanges.ts";
 import { RabbitmqLink } from "./rabbitmq-link.ts";
 import { routeByStream, routeOf, type RabbitmqRoute } from "./rabbitmq-route.ts";
@@ -49,7 +50,7 @@ class RabbitmqPublisher implements Publisher {
   readonly #exchanges: KnownExchanges;
   readonly #confirmTimeoutMs: number;
   readonly #route: (message: Message) => RabbitmqRoute;
-  readonly #seal: (message: Message) => ReturnType<typeof sealForRabbitmq>;
+  readonly #ahead: SealedAhead<SealedForRabbitmq>;
   readonly #batches = new Set<Promise<unknown>>();
   readonly #closing = new AbortController();
 
@@ -61,7 +62,14 @@ class RabbitmqPublisher implements Publisher {
     this.#exchanges = new KnownExchanges(this.#link, declare, this.#clock);
     this.#confirmTimeoutMs = options.confirmTimeoutMs ?? 30_000;
     this.#route = route;
-    this.#seal = (message) => sealForRabbitmq(message, envelope, source);
+    this.#ahead = new SealedAhead((message) => ({
+      content: bytesOf(message.body),
+      options: sealForRabbitmq(message, envelope, source),
+    }));
+  }
+
+  prepare(messages: readonly Message[]): void {
+    this.#ahead.prepare(messages);
   }
 
   async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
@@ -98,7 +106,7 @@ class RabbitmqPublisher implements Publisher {
     const batch = new RabbitmqBatch(channel, {
       messages,
       routes,
-      seal: this.#seal,
+      sealed: this.#ahead.of(messages),
       whyLost: () => this.#link.error,
       reopen: async () => {
         this.#exchanges.forget();
@@ -109,7 +117,9 @@ class RabbitmqPublisher implements Publisher {
     });
     const stopWatching = this.#watch(batch, channel, signal);
     try {
-      return await batch.run();
+      const running = batch.run();
+      setImmediate(() => this.#ahead.whileWaiting());
+      return await running;
     } finally {
       stopWatching();
       await Promise.all(own.map((one) => one.close()));

@@ -3,7 +3,8 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { sealEntry } from "./redis-entry.ts";
+import type { SealedAhead } from "../shared/sealed-ahead.ts";
+import { requireFitting, type SealedEntry } from "./redis-entry.ts";
 import { explainRedis, isNotTheMessage, isProtocolError, isReply } from "./redis-errors.ts";
 import { ANSWER_MS, type RedisConnection, type RedisLink } from "./redis-link.ts";
 import type { RedisPublisherSettings, ReplicasWanted } from "./redis-publisher-options.ts";
@@ -30,6 +31,7 @@ export class RedisBatch {
   readonly #link: RedisLink;
   readonly #settings: RedisPublisherSettings;
   readonly #messages: readonly Message[];
+  readonly #ahead: SealedAhead<SealedEntry>;
   readonly #limitOf: (connection: RedisConnection) => Promise<ValueLimit>;
   readonly #results: (PublishResult | undefined)[];
   #limit: ValueLimit | undefined;
@@ -40,11 +42,13 @@ export class RedisBatch {
     link: RedisLink,
     settings: RedisPublisherSettings,
     messages: readonly Message[],
+    ahead: SealedAhead<SealedEntry>,
     limit: (connection: RedisConnection) => Promise<ValueLimit>,
   ) {
     this.#link = link;
     this.#settings = settings;
     this.#messages = messages;
+    this.#ahead = ahead;
     this.#limitOf = limit;
     this.#results = Array.from({ length: messages.length });
   }
@@ -72,12 +76,13 @@ export class RedisBatch {
   }
 
   #seal(limit: ValueLimit): Entry[] {
-    const { streamKey, envelope, source } = this.#settings;
+    const { streamKey } = this.#settings;
+    const sealed = this.#ahead.of(this.#messages);
     const entries: Entry[] = [];
     for (const [index, message] of this.#messages.entries()) {
       if (this.#isStopped(index)) continue;
       try {
-        const { shape, values } = sealEntry(message, envelope, source, limit.bytes ?? USUAL_MAX_BYTES);
+        const { shape, values } = requireFitting(sealed(index), limit.bytes ?? USUAL_MAX_BYTES);
         const large = limit.bytes === undefined && values.some((value) => value.length * 3 > LEAST_MAX_BYTES);
         const bytes = message.body.length;
         entries.push({ index, streamKey: nameOf(streamKey(message)), shape, values, bytes, large });
@@ -119,6 +124,7 @@ export class RedisBatch {
       answer.catch(() => undefined);
       answers.push(answer);
     }
+    this.#ahead.whileWaiting();
     return Promise.allSettled(answers);
   }
 

@@ -27,24 +27,29 @@ export interface SealedEntry {
 /** Between the names of a shape; no name has it. */
 export const NAME_END = "\0";
 
-export function sealEntry(
-  message: Message,
-  format: EnvelopeFormat,
-  source: string | undefined,
-  maxBytes: number,
-): SealedEntry {
+export function sealEntry(message: Message, format: EnvelopeFormat, source: string | undefined): SealedEntry {
   const fields = sealEnvelope(message, format, TRANSPORT, source);
   const values: RedisArgument[] = [];
   let shape = "";
   for (const name in fields) {
     shape += name + NAME_END;
-    values.push(checked(fields[name]!, name, maxBytes));
+    values.push(fields[name]!);
   }
   if (values.length > MAX_FIELDS) throw tooManyHeaders(values.length);
   const { body } = message;
-  const bytes = typeof body === "string" ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  values.push(checked(bytes, BODY, maxBytes));
+  values.push(typeof body === "string" ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength));
   return { shape: shape + BODY, values };
+}
+
+/** Throws a PermanentError when the server would not take a value. */
+export function requireFitting(entry: SealedEntry, maxBytes: number): SealedEntry {
+  const { shape, values } = entry;
+  for (const [i, value] of values.entries()) {
+    if (value.length * 3 <= maxBytes) continue;
+    const bytes = Buffer.byteLength(value);
+    if (bytes > maxBytes) throw tooLarge(shape.split(NAME_END)[i]!, bytes, maxBytes);
+  }
+  return entry;
 }
 
 /** Throws a PermanentError for a broken envelope. */
@@ -77,11 +82,8 @@ export function deadEntry(raw: RawFields, dead: Readonly<Record<string, string>>
   return args;
 }
 
-function checked(value: RedisArgument, field: string, maxBytes: number): RedisArgument {
-  if (value.length * 3 <= maxBytes) return value;
-  const bytes = Buffer.byteLength(value);
-  if (bytes <= maxBytes) return value;
-  throw new PermanentError(`The ${field} of this message has ${bytes} bytes; Redis takes ${maxBytes}`, {
+function tooLarge(field: string, bytes: number, maxBytes: number): PermanentError {
+  return new PermanentError(`The ${field} of this message has ${bytes} bytes; Redis takes ${maxBytes}`, {
     field,
     fix: "Send a reference instead, or raise proto-max-bulk-len of the server",
   });

@@ -1,7 +1,9 @@
 import type { Publisher, PublishResult } from "../../core/contracts.ts";
 import { UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
+import { SealedAhead } from "../shared/sealed-ahead.ts";
 import { RedisBatch, type ValueLimit } from "./redis-batch.ts";
+import { sealEntry } from "./redis-entry.ts";
 import { isReply } from "./redis-errors.ts";
 import { type RedisConnection, RedisLink } from "./redis-link.ts";
 import { publisherSettings, type RedisPublisherOptions } from "./redis-publisher-options.ts";
@@ -18,12 +20,13 @@ export function createRedisPublisher(options: RedisPublisherOptions): Publisher 
   const inFlight = new Set<Promise<unknown>>();
   let closed = false;
   let limit: ValueLimit | undefined;
+  const ahead = new SealedAhead((message) => sealEntry(message, settings.envelope, settings.source));
   const limitOf = async (connection: RedisConnection): Promise<ValueLimit> => (limit ??= await valueLimit(connection));
 
   async function publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
     if (closed) throw new UnavailableError("This publisher is closed", { fix: "Create another one" });
     if (messages.length === 0 || signal.aborted) return messages.map(() => ({ status: "unavailable" }));
-    const sending = new RedisBatch(link, settings, messages, limitOf).send(signal);
+    const sending = new RedisBatch(link, settings, messages, ahead, limitOf).send(signal);
     inFlight.add(sending);
     try {
       return await sending;
@@ -35,6 +38,7 @@ export function createRedisPublisher(options: RedisPublisherOptions): Publisher 
   return {
     keepsKeyOrder: true,
     publish,
+    prepare: (messages) => ahead.prepare(messages),
     async close() {
       closed = true;
       const giveUp = setTimeout(() => link.close(), CLOSING_MS);

@@ -81,6 +81,27 @@ export const publisherCases: readonly PublisherCase[] = [
   },
   {
     role,
+    name: "sends nothing that was only prepared, and what was prepared once",
+    async run({ publisher, stream, arrived }) {
+      const [first, second, unsent] = [samples(stream, ["a"], 3), samples(stream, ["b"], 3), samples(stream, ["c"], 3)];
+      publisher.prepare?.(first);
+      assertAllPublished(await publisher.publish(first, never()), 3);
+      publisher.prepare?.(unsent);
+      publisher.prepare?.(second);
+      // Others than those that were announced.
+      const rest = second.slice(1);
+      assertAllPublished(await publisher.publish(second.slice(0, 1), never()), 1);
+      const publishing = publisher.publish(rest, never());
+      publisher.prepare?.(unsent);
+      assertAllPublished(await publishing, 2);
+      const got = await arrived(6);
+      await sleep(100);
+      assert.deepEqual(idsOf(got).sort(), idsOf([...first, ...second]).sort());
+      assert.deepEqual(idsOf(await arrived(6)).sort(), idsOf(got).sort());
+    },
+  },
+  {
+    role,
     name: "keeps the order of a key, within a batch and across batches",
     async run({ publisher, stream, arrived }) {
       const keys = ["a", "b", "c", "d", "e"];

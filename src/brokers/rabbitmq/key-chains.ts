@@ -1,0 +1,83 @@
+import type { Keyed } from "../../core/by-key.ts";
+
+const NONE = -1;
+
+/**
+ * The messages of a batch as chains, one for each key: a message may go when the one before it is through. The longest
+ * chains go first, because nothing can shorten the time they take.
+ */
+export class KeyChains {
+  /** By message: the next one of its key. */
+  readonly #next: Int32Array;
+  /** By message: how many of its key are left from here. */
+  readonly #length: Int32Array;
+  /** What may go, by the length of the chain. */
+  readonly #ready: number[][] = [];
+  readonly #from: number[] = [];
+  readonly #longest: number;
+  #count = 0;
+
+  constructor(messages: readonly Keyed[]) {
+    const count = messages.length;
+    this.#next = new Int32Array(count).fill(NONE);
+    this.#length = new Int32Array(count).fill(1);
+    const heads = new Set<number>();
+    const following = new Map<string, number>();
+    let longest = 1;
+    for (let i = count - 1; i >= 0; i--) {
+      heads.add(i);
+      const { stream, key } = messages[i]!;
+      if (key == null) continue;
+      const name = `${stream}\0${key}`;
+      const after = following.get(name);
+      following.set(name, i);
+      if (after === undefined) continue;
+      heads.delete(after);
+      this.#next[i] = after;
+      const length = (this.#length[i] = this.#length[after]! + 1);
+      if (length > longest) longest = length;
+    }
+    this.#longest = longest;
+    for (let length = 0; length <= longest; length++) {
+      this.#ready.push([]);
+      this.#from.push(0);
+    }
+    for (const i of [...heads].toReversed()) this.add(i);
+  }
+
+  /** How many are ready. */
+  get size(): number {
+    return this.#count;
+  }
+
+  /**
+   * How many may be under way, so that the next of a long chain does not wait behind all the short ones and the chain
+   * is through when they are.
+   */
+  get window(): number {
+    return this.#longest === 1 ? Number.POSITIVE_INFINITY : Math.ceil(this.#length.length / (this.#longest + 1));
+  }
+
+  add(i: number): void {
+    this.#ready[this.#length[i]!]!.push(i);
+    this.#count++;
+  }
+
+  take(): number | undefined {
+    if (this.#count === 0) return undefined;
+    for (let length = this.#longest; length > 0; length--) {
+      const i = this.#ready[length]![this.#from[length]!];
+      if (i === undefined) continue;
+      this.#from[length]!++;
+      this.#count--;
+      return i;
+    }
+    return undefined;
+  }
+
+  /** It is through: the next of its key may go. */
+  follow(i: number): void {
+    const next = this.#next[i]!;
+    if (next !== NONE) this.add(next);
+  }
+}
