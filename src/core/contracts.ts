@@ -155,8 +155,11 @@ export interface Ledger<Tx> {
   transaction<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
   /** False when this message was processed before. A concurrent duplicate waits for the first to end. */
   receive(tx: Tx, receipt: Receipt, status: "received" | "processed"): Promise<boolean>;
-  /** Records a failed attempt outside the rolled-back transaction; how many there have been. */
-  fail(receipt: Receipt, error: string): Promise<number>;
+  /**
+   * Records a failed attempt outside the rolled-back transaction; how many there have been. Or else it was processed
+   * after all: the answer to a commit can be lost.
+   */
+  fail(receipt: Receipt, error: string): Promise<number | "processed">;
 }
 
 /** A quick memory of receipts in front of the ledger. It may forget; the ledger decides on whatever it does not know. */

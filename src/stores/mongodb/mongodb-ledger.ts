@@ -83,7 +83,7 @@ export function createLedger({
           if (!isDuplicateKey(failure)) throw failure;
           // There is a receipt that the filter left out, or one that another process has just made.
           const found = await inbox.findOne({ _id });
-          if (found?.["status"] === "processed") return Number(found["attempts"]);
+          if (found?.["status"] === "processed") return "processed";
           if (attempt === 5) throw failure;
         }
       }

@@ -76,7 +76,8 @@ export function createLedger({
       try {
         const params = [...valuesOf(receipt), describeError(error)];
         const rows = await sturdily(() => explained(receipt, database.query(sql.fail, params)));
-        return Number(rows[0]?.[0] ?? 0);
+        // What is processed stays as it is.
+        return rows[0] === undefined ? "processed" : Number(rows[0][0]);
       } catch (failure) {
         // The transaction of a handler that hangs in a query still holds the receipt: nobody may wait for that.
         if (errorCode(failure) === LOCK_NOT_AVAILABLE) return 0;

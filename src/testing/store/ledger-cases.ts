@@ -137,7 +137,7 @@ export const ledgerCases: readonly StoreCase[] = [
     async run(context) {
       const receipt = receiptOf(uuidv7());
       assert.equal(await receive(context, receipt), true);
-      await context.store.ledger.fail(receipt, "late");
+      assert.equal(await context.store.ledger.fail(receipt, "late"), "processed");
       assert.equal(await receive(context, receipt), false);
     },
   },
