@@ -127,7 +127,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     await database.enqueue(series("a", 20));
     await relay.start();
     const killed = `select count(pg_terminate_backend(pid)) from pg_stat_activity
-      where datname = current_database() and query like 'copy (%' and wait_event_type = 'Lock'`;
+      where datname = current_database() and query like '%; copy (%' and wait_event_type = 'Lock'`;
     await until(async () => (await database.value(killed)) === "1", { what: "a page that waits" });
     await other.query("commit");
     await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });

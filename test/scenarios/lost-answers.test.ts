@@ -14,7 +14,7 @@ const STATEMENTS: readonly [what: string, pattern: RegExp][] = [
   ["settling a batch in the middle of a window", /from "txbox"\."settle"/],
   ["settling the end of a window and opening the next", /news as materialized/],
   ["settling with a failed message", /insert into "txbox"\."blocked"/],
-  ["reading a page", /^copy \(.*pg_visible_in_snapshot\(xid/s],
+  ["reading a page", /copy \(.*pg_visible_in_snapshot\(xid/s],
   ["reading parked messages", /cross join lateral/],
   ["renewing the lease", /insert into "txbox"\."member"/],
   ["looking around", /'scheduledInMs'/],

@@ -4,7 +4,7 @@ import type { Row } from "./postgres-client.ts";
  * The columns of a LogMessage as COPY sends them in its binary format: those of a fixed width first, so that they are
  * found without looking at the others.
  */
-export function copiedColumns(inline: number): string {
+export function copiedColumns(inline: string): string {
   const body = (column: string) => `case when size <= ${inline} then ${column} end`;
   const fixed = "position, size, lane, created_at";
   const texts = "id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers";

@@ -66,6 +66,9 @@ export const LEASE = (parameter: string): string => `clock_timestamp() + ${param
 
 export const MAX_POSITION = "9223372036854775807";
 
+/** Positions of a segment of the log. */
+export const SEGMENT_SIZE = 4_294_967_296n;
+
 const OPENED = `cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")},
   stamp = pg_current_xact_id()`;
 
@@ -133,33 +136,58 @@ export interface PageShape {
  * sizes in the database would cost as much as reading the page.
  */
 export function pageSql(names: Names, shape: PageShape): string {
-  return page(names, shape, messageColumns("$5::text::int"), (n) => `$${n}::text`);
+  return page(names, shape, messageColumns("$5::text::int"), (n, type) => `$${n}::text::${type}`);
 }
 
-/** The same as a COPY in the binary format, which takes no parameters: they are written into it. */
+/**
+ * The same as a COPY in the binary format. That takes no parameters, and written into it they would make each page a
+ * statement of its own to pg_stat_statements: so what differs from page to page is in settings of the transaction. Lanes,
+ * streams and the segment to begin with stay the same for long. Wherever stragglers have to be found by their
+ * transactions, the planner decides; otherwise it must not sort all that is left of a window, as it would while it takes
+ * that for little.
+ */
 export function copyPageSql(names: Names, shape: PageShape, params: readonly string[]): string {
-  const rows = page(names, shape, copiedColumns(Number(params[4])), (n) => literal(params[n - 1]!));
-  return `copy (${rows}) to stdout (format binary)`;
+  const changing = params.slice(0, shape.stragglers ? 8 : 5);
+  const settings = changing.map((value, i) => `set_config('txbox.page_${i + 1}', ${literal(value)}, true)`);
+  if (!shape.stragglers) {
+    for (const way of ["sort", "bitmapscan"]) settings.push(`set_config('enable_${way}', 'off', true)`);
+  }
+  const once = (n: number, type: string) => `current_setting('txbox.page_${n}')::${type}`;
+  const value = (n: number, type: string) => {
+    if (n > changing.length) return `${literal(params[n - 1]!)}::${type}`;
+    // Not again for every row.
+    return type === "pg_snapshot" ? `(select ${once(n, type)})` : once(n, type);
+  };
+  const after = BigInt(params[0]!);
+  const segment = `position >= ${after - (after % SEGMENT_SIZE)}`;
+  const rows = page(names, shape, copiedColumns(`(select ${once(5, "int")})`), value, segment);
+  return `select ${settings.join(", ")}; copy (${rows}) to stdout (format binary)`;
 }
 
-function page(names: Names, shape: PageShape, columns: string, param: (n: number) => string): string {
+function page(
+  names: Names,
+  shape: PageShape,
+  columns: string,
+  value: (n: number, type: string) => string,
+  segment?: string,
+): string {
   let n = shape.stragglers ? 8 : 5;
   const visible = [
-    `not pg_visible_in_snapshot(xid, ${param(2)}::pg_snapshot)`,
-    `pg_visible_in_snapshot(xid, ${param(3)}::pg_snapshot)`,
+    `not pg_visible_in_snapshot(xid, ${value(2, "pg_snapshot")})`,
+    `pg_visible_in_snapshot(xid, ${value(3, "pg_snapshot")})`,
   ];
-  if (shape.lanes) visible.push(`lane = any (${param(++n)}::smallint[])`);
+  if (shape.lanes) visible.push(`lane = any (${value(++n, "smallint[]")})`);
   // A stored inbox keeps what it received in the same log: only a relay that asks for it gets that.
-  visible.push(shape.streams ? `stream = any (${param(++n)}::text[])` : "stream not like 'inbox.%'");
-  const limit = `limit ${param(4)}::int`;
+  visible.push(shape.streams ? `stream = any (${value(++n, "text[]")})` : "stream not like 'inbox.%'");
+  const limit = `limit ${value(4, "int")}`;
   const rows = (...where: string[]) =>
     `select ${columns} from ${names.message} where ${[...where, ...visible].join(" and ")} order by position ${limit}`;
-  const rest = rows(`position > ${param(1)}::bigint`);
+  const rest = rows(`position > ${value(1, "bigint")}`, ...(segment === undefined ? [] : [segment]));
   if (!shape.stragglers) return rest;
   const before = rows(
-    `position > ${param(8)}::bigint`,
-    `position < ${param(7)}::bigint`,
-    `xid = any (${param(6)}::xid8[])`,
+    `position > ${value(8, "bigint")}`,
+    `position < ${value(7, "bigint")}`,
+    `xid = any (${value(6, "xid8[]")})`,
   );
   // Stragglers are few and lie below everything else of the window.
   return `select * from ((${before}) union all (${rest})) page order by position ${limit}`;

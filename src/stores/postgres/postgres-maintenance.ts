@@ -2,6 +2,7 @@ import type { Maintenance, MaintenanceReport } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
+import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
 
@@ -15,7 +16,6 @@ export interface MaintenanceOptions {
   receiptRetentionMs: number;
 }
 
-const SEGMENT_SIZE = 4_294_967_296n;
 const CHUNK = 10_000;
 /** The segment is being detached, is detached or gone: that the schema itself is there, rotating has shown. */
 const ANOTHER_IS_AT_IT: ReadonlySet<string | undefined> = new Set(["55000", "schema_missing"]);
