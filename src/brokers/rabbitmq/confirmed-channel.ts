@@ -1,4 +1,5 @@
 import { endChannel } from "./end-channel.ts";
+import { GatheredWrites } from "./gathered-writes.ts";
 import type { RabbitmqConfirmChannel, RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 /**
@@ -10,6 +11,7 @@ export type Confirm = "taken" | "unroutable" | "refused" | "lost";
 /** A channel that tells for each message what became of it. */
 export class ConfirmedChannel {
   readonly #channel: RabbitmqConfirmChannel;
+  readonly #writes: GatheredWrites;
   /** Came back, and not confirmed yet: the server sends a message back before it confirms it. */
   readonly #returned = new Map<string, number>();
   #underWay = 0;
@@ -18,6 +20,7 @@ export class ConfirmedChannel {
 
   constructor(channel: RabbitmqConfirmChannel) {
     this.#channel = channel;
+    this.#writes = new GatheredWrites(channel);
     channel.on("error", (error: unknown) => (this.#error = error));
     // Ahead of amqplib's own listener, which fails what is not confirmed: that must not look refused.
     channel.prependListener("close", () => (this.#ended = { underWay: this.#underWay }));
@@ -50,6 +53,7 @@ export class ConfirmedChannel {
     settled: (confirm: Confirm) => void,
   ): void {
     const { messageId } = options;
+    this.#writes.gather();
     this.#channel.publish(exchange, routingKey, content, options, (error) => {
       this.#underWay--;
       if (this.#ended !== undefined) settled("lost");

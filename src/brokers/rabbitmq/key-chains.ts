@@ -1,6 +1,8 @@
 import type { Keyed } from "../../core/by-key.ts";
 
 const NONE = -1;
+/** Enough to keep the server busy until it confirms, and few enough that a chain of several is through when all is. */
+const WINDOW = 256;
 
 /**
  * The messages of a batch as chains, one for each key: a message may go when the one before it is through. The longest
@@ -50,12 +52,9 @@ export class KeyChains {
     return this.#count;
   }
 
-  /**
-   * How many may be under way, so that the next of a long chain does not wait behind all the short ones and the chain
-   * is through when they are.
-   */
+  /** How many may be under way. The next of a long chain must not wait behind all the short ones. */
   get window(): number {
-    return this.#longest === 1 ? Number.POSITIVE_INFINITY : Math.ceil(this.#length.length / (this.#longest + 1));
+    return this.#longest === 1 ? Number.POSITIVE_INFINITY : WINDOW;
   }
 
   add(i: number): void {

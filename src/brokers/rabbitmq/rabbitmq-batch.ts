@@ -140,8 +140,7 @@ export class RabbitmqBatch {
         break;
     }
     if (this.#inFlight.size === 0) this.#alone = false;
-    // Many together take fewer writes than one at a time.
-    if (this.#inFlight.size <= this.#limit / 2) this.#pump();
+    this.#pump();
   }
 
   #settle(i: number, result: PublishResult): void {

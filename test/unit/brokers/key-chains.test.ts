@@ -43,9 +43,8 @@ describe("KeyChains", () => {
     expect(takeAll(chains)).toEqual([0, 1]);
   });
 
-  it("lets all go at once where no key comes twice, and few where a chain is long", () => {
+  it("lets all go at once where no key comes twice, and fewer where one does", () => {
     expect(chainsOf(["a", "b", null, null]).window).toBe(Number.POSITIVE_INFINITY);
-    expect(chainsOf(["a", "a", "b", "c", "d", "e"]).window).toBe(2);
-    expect(chainsOf(["a", "a", "a"]).window).toBe(1);
+    expect(chainsOf(["a", "a", "b", "c"]).window).toBe(256);
   });
 });
