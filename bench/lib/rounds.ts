@@ -18,16 +18,17 @@ export async function interleave<K extends string>(
 ): Promise<Record<K, number[]>> {
   const names = Object.keys(entries) as K[];
   const results = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<K, number[]>;
+  const took = new Map<K, number>();
   const started = performance.now();
-  let longest = 0;
   for (let round = 0; round < count; round += 1) {
-    const before = performance.now() - started;
-    if (round > 0 && before + longest > budgetMs) break;
-    for (const name of names) {
-      const { run, every = 1 } = entries[name];
-      if (round % every === 0) results[name].push(await run());
+    const those = names.filter((name) => round % (entries[name].every ?? 1) === 0);
+    const expected = those.reduce((sum, name) => sum + (took.get(name) ?? 0), 0);
+    if (performance.now() - started + expected > budgetMs) break;
+    for (const name of those) {
+      const before = performance.now();
+      results[name].push(await entries[name].run());
+      took.set(name, performance.now() - before);
     }
-    longest = Math.max(longest, performance.now() - started - before);
   }
   return results;
 }
