@@ -137,6 +137,37 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     expect(unheard).toEqual([]);
   });
 
+  it("because whatever watches the client throws when it was sent: nothing is left to fail unheard", async () => {
+    const unheard: unknown[] = [];
+    const hear = (reason: unknown) => unheard.push(reason);
+    process.on("unhandledRejection", hear);
+    const pool = new pg.Pool({ connectionString: database.url });
+    let left = 2;
+    pool.on("connect", (client) => {
+      const query = client.query.bind(client) as (...args: unknown[]) => unknown;
+      client.query = ((...args: unknown[]) => {
+        const result = query(...args);
+        if ("handleCopyData" in Object(args[0]) && left-- > 0) throw new Error("cannot watch this");
+        return result;
+      }) as typeof client.query;
+    });
+    relay = createRelay({
+      store: createPostgresStore({ client: pool }),
+      name: "orders",
+      publisher,
+      batchSize: 2,
+      maintenance: false,
+    });
+    await database.enqueue(series("a", 20));
+    await relay.start();
+    await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
+    await relay.stop();
+    await pool.end();
+    process.off("unhandledRejection", hear);
+    expect(unheard).toEqual([]);
+    expect(publisher.firsts("a")).toEqual(upTo(20));
+  });
+
   it("never: large bodies that are out are not held until the last of their page is", async () => {
     setFlagsFromString("--expose-gc");
     const collect = runInNewContext("gc") as () => void;

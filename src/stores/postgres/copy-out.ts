@@ -61,21 +61,19 @@ export async function copyOut(
   let busy = false;
   const onError = (): void => void (broken = true);
   const client = await checkOut(pool, onError);
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const giveUp = (): void => reject(signal?.reason);
-  signal?.addEventListener("abort", giveUp, { once: true });
   try {
     if (!("connection" in client) || ("pipeline" in client && client.pipeline === true)) return false;
     signal?.throwIfAborted();
     busy = true;
-    const copy = copyQuery(text, onRow, (error) => (error == null ? resolve() : reject(error)));
-    // Whatever wraps it may answer with a promise, which may fail in its own way.
-    Promise.resolve(client.query(copy)).catch(reject);
-    await promise;
+    await new Promise<void>((resolve, reject) => {
+      signal?.addEventListener("abort", () => reject(signal.reason as Error), { once: true });
+      const copy = copyQuery(text, onRow, (error) => (error == null ? resolve() : reject(error)));
+      // Whatever wraps it may throw, or answer with a promise that fails in its own way.
+      Promise.resolve(client.query(copy)).catch(reject);
+    });
     busy = false;
     return true;
   } finally {
-    signal?.removeEventListener("abort", giveUp);
     const unfit = broken || busy;
     client.release(unfit);
     if (!unfit) client.removeListener("error", onError);
