@@ -168,6 +168,31 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     expect(publisher.firsts("a")).toEqual(upTo(20));
   });
 
+  it("because its connection came back to the pool in an older transaction: what that cannot see is not skipped", async () => {
+    const { pool } = database;
+    const forgotten = await pool.connect();
+    await forgotten.query("begin isolation level repeatable read; select 1");
+    const left = [forgotten];
+    const client: PgPool = {
+      query: (config) => pool.query(config as never),
+      connect: async () => left.pop() ?? pool.connect(),
+      get totalCount() {
+        return pool.totalCount;
+      },
+    };
+    relay = createRelay({
+      store: createPostgresStore({ client }),
+      name: "orders",
+      publisher,
+      batchSize: 10,
+      maintenance: false,
+    });
+    await database.enqueue(series("a", 20));
+    await relay.start();
+    await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
+    expect(left).toEqual([]);
+  });
+
   it("never: large bodies that are out are not held until the last of their page is", async () => {
     setFlagsFromString("--expose-gc");
     const collect = runInNewContext("gc") as () => void;

@@ -148,7 +148,12 @@ export function pageSql(names: Names, shape: PageShape): string {
  */
 export function copyPageSql(names: Names, shape: PageShape, params: readonly string[]): string {
   const changing = params.slice(0, shape.stragglers ? 8 : 5);
-  const settings = changing.map((value, i) => `set_config('txbox.page_${i + 1}', ${literal(value)}, true)`);
+  const values = changing.map(literal);
+  // A connection may come back to its pool in a transaction that is older than the window, and what that cannot see would
+  // be taken for not there: no snapshot then, so that the statement fails and its connection is closed.
+  const later = `pg_snapshot_xmax(pg_current_snapshot()) > pg_snapshot_xmax(${values[2]})`;
+  values[2] = `(case when ${later} then ${values[2]} else 'from before the window' end)::pg_snapshot::text`;
+  const settings = values.map((value, i) => `set_config('txbox.page_${i + 1}', ${value}, true)`);
   if (!shape.stragglers) {
     for (const way of ["sort", "bitmapscan"]) settings.push(`set_config('enable_${way}', 'off', true)`);
   }
