@@ -17,7 +17,8 @@ const VARIETY: readonly NewMessage[] = [
   message({ payload: null }),
   message({ payload: "" }),
   message({ key: " ", headers: { correlationId: "c-1", note: "héader", n: 1 } }),
-  message({ payload: { large: "x".repeat(5000) } }),
+  message({ payload: { large: "x".repeat(5000) }, headers: { note: "with headers", correlationId: "c-2" } }),
+  message({ headers: { large: "y".repeat(5000) } }),
   message({ payload: new Uint8Array(5000).fill(7) }),
   ...Array.from({ length: 40 }, (_, n) => message({ key: `k${n % 3}`, payload: { n, pad: "é".repeat(n * 20) } })),
 ];

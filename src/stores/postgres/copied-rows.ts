@@ -7,8 +7,8 @@ import type { Row } from "./postgres-client.ts";
 export function copiedColumns(inline: string): string {
   const body = (column: string) => `case when size <= ${inline} then ${column} end`;
   const fixed = "position, size, lane, created_at";
-  const texts = "id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers";
-  return `${fixed}, ${texts}, ${body("payload")}, ${body("body")}`;
+  const texts = "id, stream, type, key, aggregate_type, aggregate_id, correlation_id";
+  return `${fixed}, ${texts}, ${body("headers")}, ${body("payload")}, ${body("body")}`;
 }
 
 /** Where the fixed columns are, behind the number of columns and each behind its length. */

@@ -8,8 +8,8 @@ export const COPIED_COLUMNS: string =
   "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
 
 /**
- * The columns behind a LogMessage, in the order of its row. With `inline`, an SQL expression, bodies of more bytes are
- * left out. What is null costs almost nothing on the way: the lane of a key can be had from the key.
+ * The columns behind a LogMessage, in the order of its row. With `inline`, an SQL expression, the headers and body of
+ * larger messages are left out. What is null costs almost nothing on the way: the lane of a key can be had from the key.
  */
 export function messageColumns(inline?: string): string {
   const body = (column: string) => (inline === undefined ? column : `case when size <= ${inline} then ${column} end`);
@@ -22,7 +22,7 @@ export function messageColumns(inline?: string): string {
     "aggregate_type",
     "aggregate_id",
     "correlation_id",
-    "headers",
+    body("headers"),
     body("payload"),
     body("encode(body, 'hex')"),
     "floor(date_part('epoch', created_at) * 1000)::bigint",
@@ -92,8 +92,9 @@ export class LogMessage implements Message {
   get size(): number {
     return this.#copied?.size ?? Number(this.#row[13]);
   }
-  /** For a body that was too large to be read with its page. */
-  fillBody(payload: string | null, body: string | null): void {
+  /** What was too large to be read with its page. */
+  fill(headers: string | null, payload: string | null, body: string | null): void {
+    this.#row[8] = headers;
     this.#row[9] = payload;
     this.#row[10] = body;
   }

@@ -164,7 +164,7 @@ export class PageReader {
     for (const message of messages) {
       const row = bodies.get(message.positionText);
       if (row === undefined) throw new Error(`The body of message ${message.positionText} is gone`);
-      message.fillBody(row[1]!, row[2]!);
+      message.fill(row[1]!, row[2]!, row[3]!);
     }
   }
 }

@@ -132,8 +132,8 @@ export interface PageShape {
 
 /**
  * The next page of a window. Parameters: after, prev, cur, limit, inline, then fin, lo and after for stragglers, then
- * lanes and streams as the shape says. Bodies larger than `inline` bytes are left out, see `largeBodiesSql`: summing up
- * sizes in the database would cost as much as reading the page.
+ * lanes and streams as the shape says. Of messages larger than `inline` bytes headers and body are left out, see
+ * `largeBodiesSql`: summing up sizes in the database would cost as much as reading the page.
  */
 export function pageSql(names: Names, shape: PageShape): string {
   return page(names, shape, messageColumns("$5::text::int"), (n, type) => `$${n}::text::${type}`);
@@ -198,9 +198,9 @@ function page(
   return `select * from ((${before}) union all (${rest})) page order by position ${limit}`;
 }
 
-/** Bodies left out of a page. Parameter: positions. */
+/** Headers and bodies left out of a page. Parameter: positions. */
 export function largeBodiesSql(names: Names): string {
   return `
-select p.position, m.payload, encode(m.body, 'hex') from unnest($1::text::bigint[]) p (position)
-cross join lateral (select payload, body from ${names.all_message} a where a.position = p.position limit 1) m`;
+select p.position, m.headers, m.payload, encode(m.body, 'hex') from unnest($1::text::bigint[]) p (position)
+cross join lateral (select headers, payload, body from ${names.all_message} a where a.position = p.position limit 1) m`;
 }
