@@ -21,6 +21,8 @@ const DATABASE_KEYS = keysOf<DatabaseConfig>({
   collection: true,
   inboxCollection: true,
   transactions: true,
+  source: true,
+  onEvent: true,
 });
 const RELAY_KEYS = keysOf<RelayConfig>({
   publisher: true,

@@ -1,7 +1,11 @@
 import type { Store } from "../core/contracts.ts";
 import type { PostgresClient } from "../stores/postgres/postgres-client.ts";
 import { createMongoStore } from "../stores/mongodb/mongodb-store.ts";
-import { createPostgresStore, type PostgresStore } from "../stores/postgres/postgres-store.ts";
+import {
+  createPostgresStore,
+  type PostgresStore,
+  type PostgresStoreOptions,
+} from "../stores/postgres/postgres-store.ts";
 import type { TxboxConfig } from "./define-config.ts";
 import { importMongo, importPg, importPglite } from "./import-driver.ts";
 import { UsageError } from "./usage-error.ts";
@@ -41,10 +45,19 @@ export async function openStore(settings: StoreSettings): Promise<OpenStore> {
   if (from !== undefined && isMongoUrl(from)) return openMongo(from, settings);
   const { client, where, close } =
     from?.startsWith("pglite:") === true ? await openPglite(from, cwd) : await openPg(from, cwd);
-  const { url: _, collection: __, inboxCollection: ___, transactions: ____, ...options } = config.database ?? {};
+  const options = postgresOptions(config);
   const { schema = options.schema, tablePrefix = options.tablePrefix } = settings;
   const names = { ...(schema === undefined ? {} : { schema }), ...(tablePrefix === undefined ? {} : { tablePrefix }) };
   return { store: createPostgresStore({ ...options, ...names, client }), where, close };
+}
+
+function postgresOptions({ database = {} }: TxboxConfig): Omit<PostgresStoreOptions, "client"> {
+  const { schema, tablePrefix, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs } = database;
+  return given({ schema, tablePrefix, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs });
+}
+
+function given<T extends object>(options: T): { [K in keyof T]?: NonNullable<T[K]> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }
 
 /** Grants and rebase are PostgreSQL's. */
@@ -69,8 +82,16 @@ async function openMongo(url: string, { config, cwd }: StoreSettings): Promise<O
   const { MongoClient } = await importMongo(cwd);
   const client = new MongoClient(url, { appName: "txbox", serverSelectionTimeoutMS: CONNECT_TIMEOUT_MS });
   const { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs } = config.database ?? {};
-  const given = { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs };
-  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  const { source, onEvent } = config.database ?? {};
+  const options = given({
+    collection,
+    inboxCollection,
+    transactions,
+    retentionMs,
+    receiptRetentionMs,
+    source,
+    onEvent,
+  });
   const where = url.replace(/^[^@]*@|^mongodb(?:\+srv)?:\/\//, "").replace(/\?.*$/, "");
   return { store: createMongoStore({ client, ...options }), where, close: () => client.close() };
 }

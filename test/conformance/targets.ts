@@ -44,6 +44,12 @@ export const mongodb: Target<StoreFeature> = {
   features: ["concurrency", "sharing"],
 };
 
+export const mongodbByStream: Target<StoreFeature> = {
+  ...mongodb,
+  id: "mongodb-change-stream",
+  label: "MongoDB 6 replica set by change stream, official driver",
+};
+
 export const inProcessPublisher: Target<PublisherFeature> = {
   id: "in-process-publisher",
   suite: "publisher",
@@ -96,6 +102,7 @@ export const targets: readonly Target[] = [
   pgBouncer,
   pglite,
   mongodb,
+  mongodbByStream,
   inProcessPublisher,
   inProcessSubscriber,
   redisPublisherIoredis,

@@ -1,12 +1,13 @@
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
-import { claimDocuments, readReady, readUpTo, type MongoClaim, type ReadLimit } from "./claims.ts";
+import { claimDocuments, readReady, readUpTo, type MongoClaim, type ReadLimit, type StreamEnd } from "./claims.ts";
 import { writeLetters } from "./dead-letters.ts";
 import type { Lease } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import { sizeOf, StoredMessage, whyUnreadable, type Waits } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
+import type { RelayView, ResumeNote } from "./mongodb-ownership.ts";
 
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 100;
@@ -19,13 +20,38 @@ export interface ClaimScope {
   careful: number | undefined;
   limit: ReadLimit;
   generation: number;
+  /** Nothing is in hand and nothing is being settled. */
+  idle: boolean;
 }
 
 /** "refused": the lease is over, or somebody changed the documents meanwhile. */
 export type Claimed = MongoClaim | "refused" | undefined;
 
-/** Finds what may go and claims it. */
-export class ClaimSource {
+/**
+ * Where messages come from. New ones may come by a change stream, which claims nothing and can be gone on with from a
+ * token; without one, there is nothing to remember.
+ */
+export interface MessageSource {
+  /** New messages, those of failed keys included: they are handed out to be parked. */
+  ready(scope: ClaimScope): Promise<Claimed>;
+  /** Messages of failed keys whose turn it is. */
+  parked(scope: ClaimScope): Promise<Claimed>;
+  /** Another owner, or other lanes; the token, if there is one for all of them. */
+  restart(view: RelayView, token: string | undefined): void;
+  /** The relay's document as it is now. */
+  saw(view: RelayView): void;
+  /** Documents become ready otherwise than by an insert. False: it finds them anyway. */
+  rescan(): boolean;
+  settled(upTo: StreamEnd): void;
+  /** All up to here is settled; undefined: not known, or there is no such thing. */
+  token(idle: boolean): string | undefined;
+  /** The same, for the relay's document. */
+  note(idle: boolean): ResumeNote | undefined;
+  close(): void;
+}
+
+/** Finds what may go by an index and claims it. */
+export class ClaimSource implements MessageSource {
   readonly #tables: Tables;
   readonly #options: JoinOptions;
   readonly #clock: Clock;
@@ -40,9 +66,12 @@ export class ClaimSource {
     this.#lease = lease;
   }
 
-  /** New messages, those of failed keys included: they are handed out to be parked. */
+  get full(): boolean {
+    return this.#keys.parked >= this.#options.maxParked;
+  }
+
   async ready(scope: ClaimScope): Promise<Claimed> {
-    if (this.#keys.parked >= this.#options.maxParked) return undefined;
+    if (this.full) return undefined;
     for (;;) {
       const documents = await readReady(this.#tables.outbox, scope.lanes, scope.streams, scope.limit);
       if (documents.length === 0) return undefined;
@@ -52,7 +81,16 @@ export class ClaimSource {
     }
   }
 
-  /** Messages of failed keys whose turn it is. */
+  /** New messages that nobody else can have: they are held without a write. Undefined: none of them was a message. */
+  async streamed(documents: readonly Document[], generation: number, streamed: StreamEnd): Promise<Claimed> {
+    const readable = await this.#buryUnreadable(documents, "ready");
+    if (readable === undefined) return "refused";
+    if (readable.length === 0) return undefined;
+    const messages = readable.map((document) => new StoredMessage(document));
+    const none = { attempts: undefined, alone: false, crashes: 0, token: "", keys: [], entries: [] };
+    return { ...none, messages, generation, streamed };
+  }
+
   async parked(scope: ClaimScope): Promise<Claimed> {
     const due = this.#keys.due(this.#clock.monotonic(), KEYS_PER_CLAIM);
     if (due.length === 0) return undefined;
@@ -124,15 +162,18 @@ export class ClaimSource {
     entries: readonly BlockedKey[],
   ): Promise<Claimed> {
     const alone = careful === 1 && documents.length === 1;
-    const token = await claimDocuments(this.#tables.outbox, documents, {
+    const token = uuidv7();
+    const ids = documents.map(({ _id }) => _id);
+    const claimed = await claimDocuments(this.#tables.outbox, ids, {
       relay: this.#options.relay,
       owner,
       leaseUntil: this.#lease.until,
       fence: this.#lease.fence(),
       from,
       alone,
+      token,
     });
-    if (token === undefined) return "refused";
+    if (claimed < ids.length) return "refused";
     for (const key of keys) key.draining = true;
     const messages = documents.map((document) => new StoredMessage(document));
     const attempts = messages.map(({ failures }) => failures);
@@ -145,8 +186,20 @@ export class ClaimSource {
       generation,
       keys,
       entries,
+      streamed: undefined,
     };
   }
+
+  // A claim is in the documents themselves, so there is nothing to go on from.
+  restart(): void {}
+  saw(): void {}
+  rescan(): boolean {
+    return false;
+  }
+  settled(): void {}
+  token(): undefined {}
+  note(): undefined {}
+  close(): void {}
 
   /** Documents that no message can be made of are dead at once, with the reason; those that are left. */
   async #buryUnreadable(documents: readonly Document[], waits: Waits): Promise<Document[] | undefined> {

@@ -1,6 +1,6 @@
 import type { Claim } from "../../core/contracts.ts";
-import { uuidv7 } from "../../core/uuid.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
+import type { ClusterTime } from "./change-reader.ts";
 import type { Fence } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import { sizeOf, type StoredMessage, type Waits } from "./mongodb-document.ts";
@@ -13,6 +13,13 @@ export interface MongoClaim extends Claim {
   /** The failed keys it holds, and which of them each message belongs to; none for new messages. */
   readonly keys: readonly BlockedKey[];
   readonly entries: readonly BlockedKey[];
+  /** It came by the change stream and was held without a write; where the stream stands after it. */
+  readonly streamed: StreamEnd | undefined;
+}
+
+export interface StreamEnd {
+  readonly token: string;
+  readonly time: ClusterTime;
 }
 
 export interface ReadLimit {
@@ -39,7 +46,7 @@ export async function readReady(
   streams: readonly string[] | null,
   limit: ReadLimit,
 ): Promise<Document[]> {
-  const filter = { waits: "ready" satisfies Waits, lane: { $in: lanes }, ...streamsFilter(streams) };
+  const filter = readyFilter(lanes, streams);
   for (let look = 1; ; look++) {
     const documents = await readUpTo(outbox, filter, limit);
     const last = documents.at(-1);
@@ -63,6 +70,11 @@ export function readUpTo(outbox: Table, filter: Document, limit: ReadLimit): Pro
   return outbox.read(filter, options, (document) => (bytes += sizeOf(document)) >= limit.bytes);
 }
 
+/** New messages of these lanes and streams. */
+export function readyFilter(lanes: readonly number[], streams: readonly string[] | null): Document {
+  return { waits: "ready" satisfies Waits, lane: { $in: lanes }, ...streamsFilter(streams) };
+}
+
 export interface ClaimOptions {
   relay: string;
   owner: string;
@@ -70,18 +82,18 @@ export interface ClaimOptions {
   fence: Fence;
   from: "ready" | "parked";
   alone: boolean;
+  token: string;
 }
 
 /**
  * Claims documents for an owner with one token, repeating on the server what made them claimable: new, or failed and
- * due. Undefined when that no longer holds for each of them, or when it came too late for the lease.
+ * due. How many: fewer when that no longer holds for each of them, or when it came too late for the lease.
  */
 export async function claimDocuments(
   outbox: Table,
-  documents: readonly Document[],
-  { relay, owner, leaseUntil, fence, from, alone }: ClaimOptions,
-): Promise<string | undefined> {
-  const token = uuidv7();
+  ids: readonly unknown[],
+  { relay, owner, leaseUntil, fence, from, alone, token }: ClaimOptions,
+): Promise<number> {
   const inTime = { $lt: ["$$NOW", fence.until] };
   const due = { $lte: ["$next_retry_at", "$$NOW"] };
   const claimable =
@@ -89,7 +101,7 @@ export async function claimDocuments(
       ? { waits: from, status: "new", $expr: inTime }
       : { waits: from, status: { $in: ["new", "failed"] }, $expr: { $and: [inTime, due] } };
   const claimed = await outbox.updateMany(
-    { _id: { $in: documents.map(({ _id }) => _id) }, ...claimable },
+    { _id: { $in: ids }, ...claimable },
     {
       $set: {
         status: "processing",
@@ -104,5 +116,11 @@ export async function claimDocuments(
     },
     { maxTimeMS: fence.maxTimeMS },
   );
-  return claimed.matchedCount === documents.length ? token : undefined;
+  return claimed.matchedCount;
+}
+
+/** Changes a message that is tried alone; false when it is no longer this claim's. */
+export async function whileAlone(outbox: Table, { messages, token }: MongoClaim, change: Document): Promise<boolean> {
+  const filter = { _id: messages[0]!.document["_id"], lease_token: token, status: "processing" };
+  return (await outbox.updateOne(filter, change)).matchedCount > 0;
 }

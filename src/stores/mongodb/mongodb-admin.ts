@@ -127,6 +127,8 @@ async function drop({ relays, outbox }: Tables, relay: string): Promise<void> {
   };
   await outbox.updateMany({ waits: "parked", relay }, ready);
   await outbox.updateMany({ status: "processing", relay }, ready);
+  // No change stream tells of documents that were made ready: the relay that has their streams by now looks for them.
+  await relays.updateMany({}, { $inc: { rescans: 1 } });
 }
 
 function byId(id: string | undefined): Document {

@@ -73,7 +73,7 @@ export interface RawCollection {
 export interface RawDb {
   collection(name: string, options?: Document): RawCollection;
   createCollection(name: string): Promise<unknown>;
-  command(command: Document): Promise<Document>;
+  command(command: Document, options?: Document): Promise<Document>;
 }
 
 interface RawSession extends MongoSession {
@@ -81,10 +81,7 @@ interface RawSession extends MongoSession {
 }
 
 /** However the client is set up, txbox reads from the primary, plain values, and waits for a majority. */
-const COLLECTION_OPTIONS: Document = {
-  readPreference: "primary",
-  readConcern: { level: "local" },
-  writeConcern: { w: "majority" },
+export const READ_OPTIONS: Document = {
   promoteLongs: true,
   promoteValues: true,
   promoteBuffers: true,
@@ -92,10 +89,18 @@ const COLLECTION_OPTIONS: Document = {
   ignoreUndefined: true,
 };
 
+const COLLECTION_OPTIONS: Document = {
+  readPreference: "primary",
+  readConcern: { level: "local" },
+  writeConcern: { w: "majority" },
+  ...READ_OPTIONS,
+};
+
 export interface Database {
   readonly client: MongoClientLike;
   readonly db: RawDb;
   collection(name: string): RawCollection;
+  startSession(options: Document): MongoSession;
 }
 
 export function databaseOf(client: MongoClientLike, name: string | undefined): Database {
@@ -106,7 +111,8 @@ export function databaseOf(client: MongoClientLike, name: string | undefined): D
     });
   }
   const db = client.db(name) as unknown as RawDb;
-  return { client, db, collection: (of) => db.collection(of, COLLECTION_OPTIONS) };
+  const startSession = client.startSession.bind(client) as (options: Document) => MongoSession;
+  return { client, db, collection: (of) => db.collection(of, COLLECTION_OPTIONS), startSession };
 }
 
 /** One transaction in a session of its own; the driver runs it again after a write conflict. */

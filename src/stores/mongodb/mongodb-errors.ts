@@ -27,9 +27,26 @@ export function noSuchRelay(relay: string): TxboxError {
   });
 }
 
+export function unknownSource(source: unknown): TxboxError {
+  return new TxboxError("invalid_option", `createMongoStore: source cannot be ${JSON.stringify(source)}`, {
+    field: "source",
+    fix: 'Use "polling" or "changeStream"',
+  });
+}
+
+export function noChangeStreams(): TxboxError {
+  return new TxboxError("invalid_option", "This MongoDB is a standalone server, which has no change streams", {
+    field: "source",
+    fix: 'Start it as a replica set of one node (mongod --replSet rs0, then rs.initiate()), or create the store with source: "polling"',
+  });
+}
+
 const NO_REPLICA_SET = 20;
 const MAX_TIME_EXPIRED = 50;
 const DUPLICATE_KEY = 11_000;
+const CHANGE_STREAM_HISTORY_LOST = 286;
+const CAPPED_POSITION_LOST = 136;
+const SNAPSHOT_UNAVAILABLE = 246;
 
 /** Says what to do when a server without a replica set is asked for a transaction. */
 export function explain(error: unknown): unknown {
@@ -50,6 +67,17 @@ export function isDuplicateKey(error: unknown): boolean {
 
 export function isTimeExpired(error: unknown): boolean {
   return numericCode(error) === MAX_TIME_EXPIRED;
+}
+
+/** A change stream cannot go on from where it was: that is no longer in the oplog. */
+export function isHistoryLost(error: unknown): boolean {
+  const code = numericCode(error);
+  return code === CHANGE_STREAM_HISTORY_LOST || code === CAPPED_POSITION_LOST;
+}
+
+/** Collections or indexes were made a moment ago: a snapshot can be had in a moment. */
+export function isSnapshotUnavailable(error: unknown): boolean {
+  return numericCode(error) === SNAPSHOT_UNAVAILABLE;
 }
 
 export function hasLabel(error: unknown, label: string): boolean {

@@ -18,11 +18,24 @@ export interface LaneView {
   crashes: number;
   /** Owners before this one whose claims have not been taken back yet. */
   stale: StaleOwner[];
+  /**
+   * Where the change stream stood when the lane changed hands; void unless the epoch is still the same. `taken`: its
+   * owner has not followed a stream for it yet, so whatever it knows is about other lanes.
+   */
+  resume?: { token: string | null; epoch: number; taken?: boolean } | null;
+}
+
+/** What the owner knows of its change stream. Of two such notes that arrive, the one with the greater number counts. */
+export interface ResumeNote {
+  n: number;
+  /** All up to here is settled; null: nothing is known. */
+  token: string | null;
 }
 
 export interface MemberView {
   owner: string;
   lease_until: Date;
+  resume?: ResumeNote;
 }
 
 /** The one document of a relay: whatever changes hands, changes in one atomic write to it. */
@@ -32,6 +45,8 @@ export interface RelayView {
   members: MemberView[];
   lanes: LaneView[];
   published: number;
+  /** How often messages of a dropped relay were made ready: whoever follows a change stream has to look for them. */
+  rescans: number;
   /** The server's time of the write that this is the answer to. */
   at: Date;
   creating: { owner: string; until: Date } | undefined;
@@ -44,6 +59,7 @@ export function viewOf(document: Document): RelayView {
     members: document["members"] as MemberView[],
     lanes: document["lanes"] as LaneView[],
     published: Number(document["published"]),
+    rescans: Number(document["rescans"] ?? 0),
     at: document["at"] as Date,
     creating: document["creating"] as RelayView["creating"],
   };
@@ -55,6 +71,26 @@ const literal = (value: unknown): Document => ({ $literal: value });
 function changeLanes(when: Document, change: Document): Document {
   const changed = { $mergeObjects: ["$$lane", change] };
   return { $map: { input: "$lanes", as: "lane", in: { $cond: [when, changed, "$$lane"] } } };
+}
+
+const NEXT_EPOCH: Document = { $add: ["$$lane.epoch", 1] };
+
+/** Where the stream stands for whoever has the lane next: where that of its owner does, once that had it too. */
+function passedOn(token: Document): Document {
+  const taken = { $and: ["$$lane.resume.taken", { $eq: ["$$lane.resume.epoch", "$$lane.epoch"] }] };
+  return { token: { $cond: [taken, "$$lane.resume.token", token] }, epoch: NEXT_EPOCH };
+}
+
+/** The token that the lane's owner has noted. */
+function notedToken(): Document {
+  const isOwner = { $eq: ["$$member.owner", "$$lane.owner"] };
+  const owner = { $first: { $filter: { input: "$members", as: "member", cond: isOwner } } };
+  return { $let: { vars: { owner }, in: { $ifNull: ["$$owner.resume.token", null] } } };
+}
+
+/** The token of a lane that changed hands only between owners that passed it on. */
+export function resumeToken({ resume, epoch }: LaneView): string | undefined {
+  return resume != null && resume.epoch === epoch ? (resume.token ?? undefined) : undefined;
 }
 
 /** Who owns which lanes of a relay. Time is the server's alone. */
@@ -143,8 +179,9 @@ export class MongoOwnership {
             { $eq: ["$$lane.owner", old] },
             {
               owner: literal(owner),
-              epoch: { $add: ["$$lane.epoch", 1] },
+              epoch: NEXT_EPOCH,
               stale: { $concatArrays: ["$$lane.stale", [{ owner: old, died: false }]] },
+              resume: passedOn(notedToken()),
             },
           ),
         },
@@ -153,22 +190,23 @@ export class MongoOwnership {
   }
 
   /** Renews the lease and frees the lanes of those whose lease has run out. */
-  tend(owner: string): Promise<RelayView | undefined> {
+  tend(owner: string, resume?: ResumeNote): Promise<RelayView | undefined> {
     const over = { $and: [{ $lt: ["$$member.lease_until", "$$NOW"] }, { $ne: ["$$member.owner", literal(owner)] }] };
     const expired = { $filter: { input: "$members", as: "member", cond: over } };
     return this.#change([
       { $set: { expired: { $map: { input: expired, as: "member", in: "$$member.owner" } } } },
       {
         $set: {
-          members: this.#renewed(owner, { $not: { $in: ["$$member.owner", "$expired"] } }),
+          members: this.#renewed(owner, { $not: { $in: ["$$member.owner", "$expired"] } }, resume),
           lanes: changeLanes(
             { $in: ["$$lane.owner", "$expired"] },
             {
               owner: null,
-              epoch: { $add: ["$$lane.epoch", 1] },
+              epoch: NEXT_EPOCH,
               freed_at: "$$NOW",
               crashes: { $add: ["$$lane.crashes", 1] },
               stale: { $concatArrays: ["$$lane.stale", [{ owner: "$$lane.owner", died: true }]] },
+              resume: passedOn(notedToken()),
             },
           ),
         },
@@ -178,9 +216,14 @@ export class MongoOwnership {
   }
 
   /** After a settle: renews the lease and counts what was published. */
-  settled(owner: string, published: number, clearCrashes: boolean): Promise<RelayView | undefined> {
+  settled(
+    owner: string,
+    published: number,
+    clearCrashes: boolean,
+    resume?: ResumeNote,
+  ): Promise<RelayView | undefined> {
     const set: Document = {
-      members: this.#renewed(owner, literal(true)),
+      members: this.#renewed(owner, literal(true), resume),
       published: { $add: ["$published", { $toLong: published }] },
     };
     if (clearCrashes) set["lanes"] = changeLanes({ $eq: ["$$lane.owner", literal(owner)] }, { crashes: 0 });
@@ -190,18 +233,24 @@ export class MongoOwnership {
   /** Takes those of the lanes that are free, for a process that is known. */
   take(owner: string, lanes: readonly number[]): Promise<RelayView | undefined> {
     const free = { $and: [{ $eq: ["$$lane.owner", null] }, { $in: ["$$lane.lane", literal(lanes)] }] };
+    const known = { $eq: ["$$lane.resume.epoch", "$$lane.epoch"] };
+    const token = { $cond: [known, "$$lane.resume.token", null] };
+    const resume = { token, epoch: NEXT_EPOCH, taken: true };
     return this.#change(
-      [{ $set: { lanes: changeLanes(free, { owner: literal(owner), epoch: { $add: ["$$lane.epoch", 1] } }) } }],
-      { "members.owner": owner },
+      [{ $set: { lanes: changeLanes(free, { owner: literal(owner), epoch: NEXT_EPOCH, resume }) } }],
+      {
+        "members.owner": owner,
+      },
     );
   }
 
   /** Frees lanes of which nothing is in hand; all that are its own, if none are named. */
-  give(owner: string, lanes: readonly number[] | undefined): Promise<RelayView | undefined> {
+  give(owner: string, lanes: readonly number[] | undefined, token?: string): Promise<RelayView | undefined> {
     const mine = { $eq: ["$$lane.owner", literal(owner)] };
     const chosen = lanes === undefined ? mine : { $and: [mine, { $in: ["$$lane.lane", literal(lanes)] }] };
+    const resume = passedOn(literal(token ?? null));
     const set: Document = {
-      lanes: changeLanes(chosen, { owner: null, epoch: { $add: ["$$lane.epoch", 1] }, freed_at: "$$NOW" }),
+      lanes: changeLanes(chosen, { owner: null, epoch: NEXT_EPOCH, freed_at: "$$NOW", resume }),
     };
     if (lanes === undefined) {
       set["members"] = {
@@ -216,13 +265,15 @@ export class MongoOwnership {
     await this.#change([{ $set: { lanes: changeLanes({ $eq: ["$$lane.owner", literal(owner)] }, { stale: [] }) } }]);
   }
 
-  #renewed(owner: string, keep: Document): Document {
+  #renewed(owner: string, keep: Document, resume?: ResumeNote): Document {
     const mine = { $eq: ["$$member.owner", literal(owner)] };
+    const later = { $gt: [resume?.n, { $ifNull: ["$$member.resume.n", 0] }] };
+    const note = resume === undefined ? {} : { resume: { $cond: [later, literal(resume), "$$member.resume"] } };
     return {
       $map: {
         input: { $filter: { input: "$members", as: "member", cond: keep } },
         as: "member",
-        in: { $cond: [mine, { owner: literal(owner), lease_until: this.#leaseUntil }, "$$member"] },
+        in: { $cond: [mine, { owner: literal(owner), lease_until: this.#leaseUntil, ...note }, "$$member"] },
       },
     };
   }

@@ -4,22 +4,34 @@ import { planBalance } from "./balance.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
 import { carefulLimit, TRUSTED_AFTER } from "../shared/careful-limit.ts";
 import { leaseLost } from "../shared/relay-errors.ts";
-import { ClaimSource } from "./claim-source.ts";
-import type { MongoClaim } from "./claims.ts";
+import { ClaimSource, type MessageSource } from "./claim-source.ts";
+import { type MongoClaim, whileAlone } from "./claims.ts";
 import { carryOutCommands, hasCommands } from "./commands.ts";
-import { writeLetters } from "./dead-letters.ts";
 import { findOrCreateRelay } from "./join-relay.ts";
 import { Lease } from "./lease.ts";
-import { loadKeys } from "./load-keys.ts";
 import { isTimeExpired } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { RelayView } from "./mongodb-ownership.ts";
 import { MongoOwnership, relayDropped } from "./mongodb-ownership.ts";
 import { nextScheduledMs, promote } from "./schedule.ts";
+import type { SettleBatch } from "./settle-batch.ts";
 import { Settler } from "./settler.ts";
-import { forgotten, takeBack, takeBackForgotten, takeBackOf } from "./take-back.ts";
+import { StreamSource, type StreamSettings } from "./stream-source.ts";
+import { takeOver } from "./take-over.ts";
+import { takeBackOf } from "./take-back.ts";
+import { Upkeep } from "./upkeep.ts";
 
 type Chore = () => Promise<unknown>;
+
+export interface SessionOptions {
+  tables: Tables;
+  join: JoinOptions;
+  clock: Clock;
+  /** How long an answer of the database is waited for. */
+  deadlineMs: number;
+  /** New messages come by a change stream. */
+  stream: StreamSettings | undefined;
+}
 
 /** A process's hold on its lanes. What it sends carries a fence, so that nothing of it takes effect after its lease. */
 export class MongoSession implements QueueSession {
@@ -30,7 +42,8 @@ export class MongoSession implements QueueSession {
   readonly #lease: Lease;
   readonly #keys: BlockedKeys;
   readonly #settler: Settler;
-  readonly #source: ClaimSource;
+  readonly #source: MessageSource;
+  readonly #upkeep: Upkeep;
   /** The name under which lanes are held; another one after every reload, so that earlier claims are known as such. */
   #me: string | undefined;
   #lanes: number[] = [];
@@ -49,16 +62,15 @@ export class MongoSession implements QueueSession {
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
   #turn: Promise<unknown> = Promise.resolve();
-  #lookedForForgottenAt = Number.NEGATIVE_INFINITY;
-  #renewedDocumentsAt = Number.NEGATIVE_INFINITY;
 
-  constructor(tables: Tables, options: JoinOptions, clock: Clock) {
+  constructor({ tables, join: options, clock, deadlineMs, stream }: SessionOptions) {
     this.#tables = tables;
     this.#options = options;
     this.#clock = clock;
     this.#claimLimit = options.batch.messages;
     this.#ownership = new MongoOwnership(tables.relays, options.relay, options.leaseMs);
     this.#lease = new Lease(clock, options.leaseMs);
+    this.#upkeep = new Upkeep(tables, options, clock);
     this.#keys = new BlockedKeys(new Set(options.unordered));
     this.#settler = new Settler({
       tables,
@@ -68,10 +80,22 @@ export class MongoSession implements QueueSession {
       validUntil: () => this.#lease.validUntil,
       serverNow: () => this.#lease.serverNow(),
       beforeWrite: () => this.#requireLease(),
-      onSettled: (published, tried) => this.#noteSettled(published, tried),
+      hold: () => ({
+        relay: options.relay,
+        owner: this.#me!,
+        leaseUntil: this.#lease.until,
+        fence: this.#lease.fence(),
+      }),
+      onUnknown: () => this.#lease.noteUnknown(),
+      onSettled: (batch) => this.#noteSettled(batch),
       onFailure: () => this.#invalidate(),
     });
-    this.#source = new ClaimSource(tables, options, clock, this.#keys, this.#lease);
+    const lease = this.#lease;
+    const claims = new ClaimSource(tables, options, clock, this.#keys, lease);
+    this.#source =
+      stream === undefined
+        ? claims
+        : new StreamSource({ tables, join: options, clock, lease, claims, stream, deadlineMs });
   }
 
   get validUntil(): number {
@@ -122,11 +146,12 @@ export class MongoSession implements QueueSession {
     if (this.#lease.short) await this.#renew(0, false);
     if (this.#stale) return undefined;
     const careful = carefulLimit(this.#crashes, this.#tried);
-    if (careful !== undefined && (this.#claims.length > 0 || this.#settler.busy)) return undefined;
+    const idle = this.#idle;
+    if (careful !== undefined && !idle) return undefined;
     const { batch } = this.#options;
     const limit = { messages: Math.min(careful ?? batch.messages, this.#claimLimit), bytes: batch.bytes };
     const generation = this.#generation;
-    const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation };
+    const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation, idle };
     // By turns: keys that fail again and again must not keep everything else waiting.
     const claim = this.#newFirst
       ? ((await this.#source.ready(scope)) ?? (await this.#source.parked(scope)))
@@ -138,7 +163,7 @@ export class MongoSession implements QueueSession {
     }
     if (claim === undefined) {
       // Nothing is left that could kill its owner.
-      if (this.#crashes > 0 && this.#claims.length === 0 && !this.#settler.busy) await this.#renew(0, true);
+      if (this.#crashes > 0 && this.#idle) await this.#renew(0, true);
       return undefined;
     }
     this.#newFirst = claim.keys.length > 0;
@@ -164,20 +189,16 @@ export class MongoSession implements QueueSession {
   }
 
   async putDown(claim: MongoClaim): Promise<void> {
-    await this.#whileAlone(claim, { $set: { alone: false, crashes: 0 } });
+    await this.#mark(claim, { $set: { alone: false, crashes: 0 } });
   }
 
   async pickUp(claim: MongoClaim): Promise<void> {
-    await this.#whileAlone(claim, { $set: { alone: true } });
+    await this.#mark(claim, { $set: { alone: true } });
   }
 
-  async #whileAlone(claim: MongoClaim, change: Record<string, unknown>): Promise<void> {
+  async #mark(claim: MongoClaim, change: Record<string, unknown>): Promise<void> {
     if (!claim.alone) return;
-    const filter = { _id: claim.messages[0]!.document["_id"], lease_token: claim.token, status: "processing" };
-    if (claim.generation === this.#generation) {
-      const { matchedCount } = await this.#tables.outbox.updateOne(filter, change);
-      if (matchedCount > 0) return;
-    }
+    if (claim.generation === this.#generation && (await whileAlone(this.#tables.outbox, claim, change))) return;
     this.#invalidate();
     throw leaseLost(this.#options.relay);
   }
@@ -190,7 +211,7 @@ export class MongoSession implements QueueSession {
     const me = this.#me;
     if (!this.#left && me !== undefined) {
       const sentAt = this.#clock.monotonic();
-      const view = await this.#ownership.tend(me);
+      const view = await this.#ownership.tend(me, this.#source.note(this.#idle));
       if (view === undefined) {
         this.#invalidate();
         throw relayDropped(this.#options.relay);
@@ -220,8 +241,12 @@ export class MongoSession implements QueueSession {
       if (me === undefined) return;
       await this.#lease.quiet();
       const { relay, unordered } = this.#options;
-      await takeBackOf(this.#tables.outbox, { relay, lanes: this.#lanes, owners: [me], unordered, died: false });
-      await this.#ownership.give(me, undefined);
+      const token = this.#source.token(this.#idle);
+      this.#source.close();
+      const mine = { relay, lanes: this.#lanes, owners: [me], unordered, died: false };
+      // What is ready again is not what the stream would bring next.
+      const released = await takeBackOf(this.#tables.outbox, mine);
+      await this.#ownership.give(me, undefined, released > 0 ? undefined : token);
       this.#invalidate();
     });
   }
@@ -236,19 +261,21 @@ export class MongoSession implements QueueSession {
     if (this.#chores.length === 0) {
       const plan = planBalance(view, me);
       if (plan.take.length > 0) this.#chores.push(() => this.#ownership.take(me, plan.take));
-      if (plan.give.length > 0) this.#chores.push(() => this.#ownership.give(me, plan.give));
+      if (plan.give.length > 0)
+        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.token(this.#idle)));
       if (await hasCommands(this.#tables, { relay, lanes: this.#lanes })) {
         this.#chores.push(() => carryOutCommands(this.#tables, { relay, lanes: this.#lanes }, this.#lease.fence()));
       }
-      await this.#lookForForgotten(view);
+      if (await this.#upkeep.hasForgotten(this.#lanes, view)) this.#chores.push(() => Promise.resolve());
     }
-    await this.#renewDocuments();
+    await this.#upkeep.renewDocuments(this.#claims, me, this.#lease.until);
     await this.#promoteDue();
   }
 
   /** False when the lanes went to others: then all that is in memory is void. */
   #noteView(view: RelayView, me: string, sentAt: number): boolean {
     const known = this.#lease.note(view, me, sentAt);
+    this.#source.saw(view);
     const mine = new Set(view.lanes.flatMap(({ owner, lane }) => (owner === me ? [lane] : [])));
     const alive = known && this.#lanes.every((lane) => mine.has(lane));
     if (!alive) this.#invalidate();
@@ -262,7 +289,7 @@ export class MongoSession implements QueueSession {
   async #renew(published: number, clearCrashes: boolean): Promise<void> {
     const me = this.#me!;
     const sentAt = this.#clock.monotonic();
-    const view = await this.#ownership.settled(me, published, clearCrashes);
+    const view = await this.#ownership.settled(me, published, clearCrashes, this.#source.note(this.#idle));
     if (me !== this.#me) return;
     if (view === undefined) this.#invalidate();
     else this.#noteView(view, me, sentAt);
@@ -273,60 +300,43 @@ export class MongoSession implements QueueSession {
     if (!this.#lease.short) return;
     const me = this.#me!;
     const sentAt = this.#clock.monotonic();
-    const view = await this.#ownership.settled(me, 0, false);
+    const view = await this.#ownership.settled(me, 0, false, this.#source.note(this.#idle));
     if (view === undefined || !this.#noteView(view, me, sentAt)) throw leaseLost(this.#options.relay);
   }
 
-  async #noteSettled(published: number, tried: number): Promise<void> {
-    this.#tried += tried;
+  async #noteSettled({ published, ids, streamEnds }: SettleBatch): Promise<void> {
+    for (const end of streamEnds) this.#source.settled(end);
+    this.#tried += ids.length;
     const healthy = carefulLimit(this.#crashes, this.#tried) === undefined || this.#tried >= TRUSTED_AFTER;
     await this.#renew(published, this.#crashes > 0 && healthy);
   }
 
-  /** A reload takes them back. */
-  async #lookForForgotten({ members }: RelayView): Promise<void> {
-    const now = this.#clock.monotonic();
-    if (now - this.#lookedForForgottenAt < this.#options.leaseMs) return;
-    this.#lookedForForgottenAt = now;
-    const owners = members.map(({ owner }) => owner);
-    const { relay } = this.#options;
-    const filter = forgotten({ relay, lanes: this.#lanes, members: owners });
-    if ((await this.#tables.outbox.findOne(filter, { projection: { _id: 1 } })) !== null) {
-      this.#chores.push(() => Promise.resolve());
-    }
-  }
-
-  /** Claims that are in hand for long show that their owner lives. */
-  async #renewDocuments(): Promise<void> {
-    const now = this.#clock.monotonic();
-    if (this.#claims.length === 0 || now - this.#renewedDocumentsAt < this.#options.leaseMs / 3) return;
-    this.#renewedDocumentsAt = now;
-    const tokens = this.#claims.map(({ token }) => token);
-    await this.#tables.outbox.updateMany(
-      { status: "processing", lease_owner: this.#me, lease_token: { $in: tokens } },
-      { $set: { lease_until: this.#lease.until } },
-    );
+  get #idle(): boolean {
+    return this.#claims.length === 0 && !this.#settler.busy;
   }
 
   async #promoteDue(): Promise<void> {
     const scope = { lanes: this.#lanes, streams: this.#streams };
     let ms = await nextScheduledMs(this.#tables, scope);
     if (ms !== undefined && ms <= 0 && !this.#stale) {
-      const promoting = this.#exclusively(() =>
-        promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).then(
-          () => true,
-          (error: unknown) => {
-            if (!isTimeExpired(error)) throw error;
-            return true;
-          },
-        ),
-      );
+      const promoting = this.#exclusively(() => this.#promote());
       promoting.catch(() => undefined);
       // A claim that takes long must not keep the lease from being renewed.
       const done = await Promise.race([promoting, this.#clock.sleep(this.#options.leaseMs / 6)]);
       ms = done === true ? await nextScheduledMs(this.#tables, scope) : this.#options.leaseMs / 6;
     }
     this.#scheduledDueAt = ms === undefined ? undefined : this.#clock.monotonic() + Math.max(ms, 0);
+  }
+
+  async #promote(): Promise<true> {
+    // What is promoted comes by no change stream: whoever goes on from a token would let later ones overtake it.
+    if (this.#source.rescan()) await this.#renew(0, false);
+    if (this.#stale) return true;
+    const scope = { lanes: this.#lanes, streams: this.#streams };
+    await promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).catch((error: unknown) => {
+      if (!isTimeExpired(error)) throw error;
+    });
+    return true;
   }
 
   /** What is in memory no longer holds: claims are void and the next claim loads everything anew. */
@@ -341,6 +351,8 @@ export class MongoSession implements QueueSession {
   async #reload(): Promise<void> {
     await this.#settler.idle();
     await this.#lease.quiet();
+    // Until it is known what is ready otherwise, there is nothing to go on from.
+    this.#source.rescan();
     const { relay, owner, unordered } = this.#options;
     const generation = ++this.#generation;
     this.#claims = [];
@@ -358,28 +370,10 @@ export class MongoSession implements QueueSession {
     this.#paused = view.paused;
     this.#crashes = Math.max(0, ...mine.map(({ crashes }) => crashes));
     this.#lease.note(view, me, sentAt);
-    if (mine.some(({ stale }) => stale.length > 0)) {
-      await takeBack(this.#tables.outbox, relay, mine, unordered);
-      await this.#ownership.forgetStale(me);
-    }
-    if (mine.length > 0) {
-      const members = view.members.map((member) => member.owner);
-      await takeBackForgotten(this.#tables.outbox, { relay, lanes: this.#lanes, members }, unordered);
-    }
-    await this.#finishDeaths();
-    this.#keys.clear();
-    if (this.#lanes.length > 0) {
-      const monotonicOf = (time: Date) => this.#clock.monotonic() + (time.getTime() - this.#lease.serverNow());
-      await loadKeys(this.#tables, this.#keys, { relay, lanes: this.#lanes, unordered, monotonicOf });
-    }
+    const monotonicOf = (time: Date) => this.#clock.monotonic() + (time.getTime() - this.#lease.serverNow());
+    const owning = { tables: this.#tables, ownership: this.#ownership, keys: this.#keys };
+    this.#source.restart(view, await takeOver({ ...owning, relay, unordered, monotonicOf }, view, me));
     if (generation === this.#generation) this.#stale = false;
-  }
-
-  async #finishDeaths(): Promise<void> {
-    if (this.#lanes.length === 0) return;
-    const { relay } = this.#options;
-    const dying = await this.#tables.outbox.find({ waits: "dying", relay, lane: { $in: this.#lanes } });
-    if (dying.length > 0) await writeLetters(this.#tables, relay, dying);
   }
 
   async #runChores(): Promise<void> {

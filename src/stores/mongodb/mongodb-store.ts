@@ -5,13 +5,15 @@ import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
-import { schemaMissing } from "./mongodb-errors.ts";
+import { schemaMissing, unknownSource } from "./mongodb-errors.ts";
 import { createLedger } from "./mongodb-ledger.ts";
 import { createMaintenance } from "./mongodb-maintenance.ts";
 import { createMigrator } from "./mongodb-migrator.ts";
 import { mongoNames, tablesOf } from "./mongodb-names.ts";
 import { MongoSession } from "./mongodb-session.ts";
 import { createWriter } from "./mongodb-writer.ts";
+import { requireReplicaSet } from "./snapshot-look.ts";
+import type { SourceEvent } from "./source-events.ts";
 import { startWakeUp, type WakeUp, type WakeUpOptions } from "./wake-up.ts";
 
 export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientLike> {
@@ -29,6 +31,10 @@ export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientL
   retentionMs?: number;
   /** Receipts are kept this long; older messages are refused by the inbox. Default: 14 days. */
   receiptRetentionMs?: number;
+  /** How relays get new messages: by looking for them, or by a change stream, which needs a replica set. Default "polling". */
+  source?: "polling" | "changeStream";
+  /** What happens to the change stream. */
+  onEvent?: (event: SourceEvent) => void;
   clock?: Clock;
 }
 
@@ -50,6 +56,8 @@ const KNOWN = [
   "transactions",
   "retentionMs",
   "receiptRetentionMs",
+  "source",
+  "onEvent",
   "clock",
 ];
 
@@ -63,6 +71,8 @@ export function createMongoStore<Client extends MongoClientLike>(
   const { retentionMs = 7 * DAY_MS, receiptRetentionMs = 14 * DAY_MS } = options;
   requireInteger(of, "retentionMs", retentionMs, 1000);
   requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
+  const { source = "polling", onEvent = () => undefined } = options;
+  if (source !== "polling" && source !== "changeStream") throw unknownSource(source);
   const database = databaseOf(options.client, options.database);
   const names = mongoNames(collection, inboxCollection);
   const tables = tablesOf(database, names);
@@ -81,13 +91,18 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
+  const stream = { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
+
   const store: MongoStore<SessionOf<Client>> = {
     name: "mongodb",
     capabilities: { sharedRelays: true, transactions, namedRelays: false },
     writer: createWriter({ tables, transactions, requireSchema }),
     queue: {
       async join(join) {
-        const session = new MongoSession(tablesOf(database, names, Math.max(join.leaseMs, MIN_ANSWER_MS)), join, clock);
+        const deadlineMs = Math.max(join.leaseMs, MIN_ANSWER_MS);
+        const options = { tables: tablesOf(database, names, deadlineMs), join, clock, deadlineMs };
+        if (source === "changeStream") await requireReplicaSet(database);
+        const session = new MongoSession({ ...options, stream: source === "changeStream" ? stream : undefined });
         await session.join();
         return session;
       },

@@ -35,10 +35,7 @@ export function createWriter({ tables, transactions, requireSchema }: WriterOpti
       return written(async () => {
         const { first, now } = await nextPositions(tables.sequences, messages, session);
         const documents = messages.map((message, i) => documentOf(message, first + i, now));
-        const fresh = documents.filter((_, i) => messages[i]?.idChosen === false);
-        if (fresh.length > 0) await tables.outbox.insertMany(fresh, scopeOf(session));
-        const chosen = documents.filter((_, i) => messages[i]?.idChosen === true);
-        const inserted = await insertOnce(tables, chosen, session);
+        const inserted = await insert(tables, messages, documents, session);
         return messages.map(({ id, idChosen }) => ({ id, duplicate: idChosen && !inserted.has(id) }));
       });
     },
@@ -63,16 +60,25 @@ export function createWriter({ tables, transactions, requireSchema }: WriterOpti
   };
 }
 
-/** Writes documents whose ids the caller chose; the ids of those that were not there yet. */
-async function insertOnce(
+/**
+ * Writes documents in the order of their positions, which a change stream keeps. Those whose ids the caller chose are
+ * written once; which of them were not there yet.
+ */
+async function insert(
   tables: Tables,
+  messages: readonly PreparedMessage[],
   documents: readonly Document[],
   session: MongoSession | undefined,
 ): Promise<Set<unknown>> {
-  if (documents.length === 0) return new Set();
-  const operations = documents.map(({ _id, ...fields }) => ({
-    updateOne: { filter: { _id }, update: { $setOnInsert: fields }, upsert: true },
-  }));
+  if (messages.every(({ idChosen }) => !idChosen)) {
+    if (documents.length > 0) await tables.outbox.insertMany(documents, scopeOf(session));
+    return new Set();
+  }
+  const operations = documents.map((document, i) => {
+    if (messages[i]?.idChosen !== true) return { insertOne: { document } };
+    const { _id, ...fields } = document;
+    return { updateOne: { filter: { _id }, update: { $setOnInsert: fields }, upsert: true } };
+  });
   const inserted = new Set<unknown>();
   // Two writers outside transactions may both find nothing; the second to insert is told so, and finds it then.
   for (let attempt = 1; ; attempt++) {

@@ -2,7 +2,7 @@ import type { Outcome } from "../../core/contracts.ts";
 import { describeError } from "../../core/errors.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
-import type { MongoClaim } from "./claims.ts";
+import type { MongoClaim, StreamEnd } from "./claims.ts";
 import { deathOf, KEPT_ERRORS } from "./dead-letters.ts";
 import type { Document } from "./mongodb-client.ts";
 import type { StoredMessage } from "./mongodb-document.ts";
@@ -23,13 +23,19 @@ export class SettleBatch {
   /** All documents, and the tokens they were claimed with. */
   readonly ids: unknown[] = [];
   readonly tokens: Set<string> = new Set();
+  /** What came by the change stream gets its token only now: published ones with their settle, others with a late claim. */
+  readonly token: string = uuidv7();
+  readonly streamed: unknown[] = [];
+  readonly late: unknown[] = [];
+  /** Where the stream stands after the claims that are settled whole. */
+  readonly streamEnds: StreamEnd[] = [];
   readonly #published: unknown[] = [];
   readonly #waiting: { new: unknown[]; failed: unknown[] } = { new: [], failed: [] };
   readonly #failed: Document[] = [];
   readonly #dead: unknown[] = [];
 
   get published(): number {
-    return this.#published.length;
+    return this.#published.length + this.streamed.length;
   }
 
   get dead(): readonly unknown[] {
@@ -38,11 +44,16 @@ export class SettleBatch {
 
   /** Takes effect on the keys at once. `now` is monotonic, `serverNow` the server's time. */
   record(claim: MongoClaim, outcomes: readonly Outcome[], keys: BlockedKeys, now: number, serverNow: number): void {
-    this.tokens.add(claim.token);
+    const token = claim.streamed === undefined ? claim.token : this.token;
+    this.tokens.add(token);
+    if (claim.streamed !== undefined && outcomes.length === claim.messages.length) this.streamEnds.push(claim.streamed);
     for (const [i, outcome] of outcomes.entries()) {
       const message = claim.messages[i]!;
-      this.ids.push(message.document["_id"]);
-      this.#recordOne(message, outcome, claim, claim.entries[i], keys, now, serverNow);
+      const { _id } = message.document;
+      this.ids.push(_id);
+      if (claim.streamed !== undefined) (outcome.status === "published" ? this.streamed : this.late).push(_id);
+      if (claim.streamed !== undefined && outcome.status === "published") continue;
+      this.#recordOne(message, outcome, token, claim.entries[i], keys, now, serverNow);
     }
     for (const key of claim.keys) {
       this.drained.add(key);
@@ -53,7 +64,7 @@ export class SettleBatch {
   #recordOne(
     message: StoredMessage,
     outcome: Outcome,
-    claim: MongoClaim,
+    token: string,
     drained: BlockedKey | undefined,
     keys: BlockedKeys,
     now: number,
@@ -77,7 +88,7 @@ export class SettleBatch {
       this.#dead.push(_id);
       const attempts = message.earlierAttempts + outcome.attempts;
       const update = deathOf(describeError(outcome.error), uuidv7(), new Date(serverNow), outcome.block);
-      this.#failed.push(this.#one(_id, claim, { ...update, $set: { ...(update["$set"] as Document), attempts } }));
+      this.#failed.push(this.#one(_id, token, { ...update, $set: { ...(update["$set"] as Document), attempts } }));
       return;
     }
     const key = drained ?? keys.ensure(message);
@@ -92,7 +103,7 @@ export class SettleBatch {
     const before = { $cond: [{ $isArray: "$errors" }, "$errors", []] };
     const errors = { $slice: [{ $concatArrays: [before, [{ at: "$$NOW", error }]] }, -KEPT_ERRORS] };
     this.#failed.push(
-      this.#one(_id, claim, [
+      this.#one(_id, token, [
         {
           $set: {
             ...RELEASED,
@@ -136,8 +147,8 @@ export class SettleBatch {
     ];
   }
 
-  #one(_id: unknown, { token }: MongoClaim, update: Document | Document[]): Document {
-    return { updateOne: { filter: { _id, lease_token: token, status: "processing" }, update } };
+  #one(_id: unknown, lease_token: string, update: Document | Document[]): Document {
+    return { updateOne: { filter: { _id, lease_token, status: "processing" }, update } };
   }
 
   #touch(key: BlockedKey): void {

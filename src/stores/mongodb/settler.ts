@@ -4,9 +4,10 @@ import type { BlockedKeys } from "./blocked-keys.ts";
 import type { MongoClaim } from "./claims.ts";
 import { writeLetters } from "./dead-letters.ts";
 import { leaseLost } from "../shared/relay-errors.ts";
-import { isPassing } from "./mongodb-errors.ts";
+import { isPassing, isTimeExpired } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { SettleBatch } from "./settle-batch.ts";
+import { claimLate, type Hold, settleStreamed } from "./settle-streamed.ts";
 
 /** Settles that could not be written are tried again at this pace while the lease lasts. */
 const RETRY_MS = 100;
@@ -20,8 +21,12 @@ export interface SettlerOptions {
   serverNow: () => number;
   /** Throws when the lanes are another's: then nothing is written, not even of lanes that nobody has taken yet. */
   beforeWrite: () => Promise<void>;
+  /** Who holds what came by a change stream, and until when that can be written. */
+  hold: () => Hold;
+  /** A write that only the lease keeps in time may yet take effect. */
+  onUnknown: () => void;
   /** Renews the lease and counts; called with every settle that is written. */
-  onSettled: (published: number, tried: number) => Promise<void>;
+  onSettled: (batch: SettleBatch) => Promise<void>;
   /** What is in memory no longer holds. */
   onFailure: () => void;
 }
@@ -89,7 +94,9 @@ export class Settler {
         await this.#write(batch);
         break;
       } catch (error) {
-        if (errorCode(error) === "lease_lost" || !isPassing(error) || clock.monotonic() > validUntil()) throw error;
+        if (errorCode(error) === "lease_lost") throw error;
+        if (batch.tokens.has(batch.token) && !isTimeExpired(error)) this.#options.onUnknown();
+        if (!isPassing(error) || clock.monotonic() > validUntil()) throw error;
         await clock.sleep(RETRY_MS);
       }
     }
@@ -101,17 +108,19 @@ export class Settler {
   }
 
   async #write(batch: SettleBatch): Promise<void> {
-    const { tables, relay, onSettled } = this.#options;
+    const { tables, relay, hold, onSettled } = this.#options;
+    if (batch.late.length > 0 && !(await claimLate(tables.outbox, batch, hold()))) throw leaseLost(relay);
+    let matched = batch.streamed.length === 0 ? 0 : await settleStreamed(tables.outbox, batch, hold());
     const operations = batch.operations();
     if (operations.length > 0) {
-      const { matchedCount } = await tables.outbox.bulkWrite(operations, { ordered: false });
-      if (matchedCount < batch.ids.length && !(await this.#wasWritten(batch))) throw leaseLost(relay);
+      matched += (await tables.outbox.bulkWrite(operations, { ordered: false })).matchedCount;
     }
+    if (matched < batch.ids.length && !(await this.#wasWritten(batch))) throw leaseLost(relay);
     if (batch.dead.length > 0) {
       const dying = await tables.outbox.find({ _id: { $in: batch.dead }, waits: "dying" });
       await writeLetters(tables, relay, dying);
     }
-    await onSettled(batch.published, batch.ids.length);
+    await onSettled(batch);
   }
 
   async #wasWritten({ ids, tokens }: SettleBatch): Promise<boolean> {

@@ -7,19 +7,20 @@ const whole = (field: string): Document => ({ $convert: { input: field, to: "int
 /**
  * Takes back what earlier owners of these lanes had claimed: from here on their settles find nothing that is theirs.
  * Messages with an order go behind each other among the parked ones of their key, whatever half of a settle was
- * written; the attempt that the claim had counted is given back.
+ * written; the attempt that the claim had counted is given back. How many there were.
  */
 export async function takeBack(
   outbox: Table,
   relay: string,
   lanes: readonly LaneView[],
   unordered: readonly string[],
-): Promise<void> {
+): Promise<number> {
+  let released = 0;
   for (const died of [true, false]) {
     const those = lanes.filter(({ stale }) => stale.some((one) => one.died === died));
     if (those.length === 0) continue;
     const owners = [...new Set(those.flatMap(({ stale }) => stale.filter((one) => one.died === died)))];
-    await takeBackOf(outbox, {
+    released += await takeBackOf(outbox, {
       relay,
       lanes: those.map(({ lane }) => lane),
       owners: owners.map(({ owner }) => owner),
@@ -27,6 +28,7 @@ export async function takeBack(
       died,
     });
   }
+  return released;
 }
 
 export interface TakeBackOptions {
@@ -38,10 +40,10 @@ export interface TakeBackOptions {
   died: boolean;
 }
 
-export async function takeBackOf(outbox: Table, options: TakeBackOptions): Promise<void> {
+export async function takeBackOf(outbox: Table, options: TakeBackOptions): Promise<number> {
   const { relay, lanes, owners, unordered, died } = options;
   const theirs = { status: "processing", lease_owner: { $in: owners }, relay, lane: { $in: lanes } };
-  await outbox.updateMany(theirs, released(unordered, died));
+  return (await outbox.updateMany(theirs, releasedBy(unordered, died))).matchedCount;
 }
 
 export interface ForgottenOptions {
@@ -69,11 +71,11 @@ export async function takeBackForgotten(
   outbox: Table,
   options: ForgottenOptions,
   unordered: readonly string[],
-): Promise<void> {
-  await outbox.updateMany(forgotten(options), released(unordered, false));
+): Promise<number> {
+  return (await outbox.updateMany(forgotten(options), releasedBy(unordered, false))).matchedCount;
 }
 
-function released(unordered: readonly string[], died: boolean): Document[] {
+function releasedBy(unordered: readonly string[], died: boolean): Document[] {
   const attempts = { $max: [{ $subtract: [whole("$attempts"), 1] }, 0] };
   const failed = { $gt: [attempts, whole("$earlier_attempts")] };
   const loose = { $or: [{ $eq: [{ $ifNull: ["$key", null] }, null] }, { $in: ["$stream", { $literal: unordered }] }] };

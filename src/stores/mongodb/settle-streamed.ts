@@ -1,0 +1,41 @@
+import { claimDocuments } from "./claims.ts";
+import type { Fence } from "./lease.ts";
+import type { SettleBatch } from "./settle-batch.ts";
+import type { Table } from "./table.ts";
+
+/** An owner's hold on its lanes, as a write carries it. */
+export interface Hold {
+  relay: string;
+  owner: string;
+  leaseUntil: Date;
+  fence: Fence;
+}
+
+/**
+ * What came by the change stream was held without a write, so no token keeps a late settle of it out: the end of the
+ * lease does, as with a claim. How many were written; what an earlier try has written is known by the token.
+ */
+export async function settleStreamed(
+  outbox: Table,
+  { streamed, token }: SettleBatch,
+  { relay, fence }: Hold,
+): Promise<number> {
+  const { matchedCount } = await outbox.updateMany(
+    { _id: { $in: streamed }, waits: "ready", status: "new", $expr: { $lt: ["$$NOW", fence.until] } },
+    {
+      $set: { status: "done", relay, lease_token: token },
+      $unset: { waits: 1 },
+      $inc: { attempts: 1 },
+      $currentDate: { published_at: true },
+    },
+    { maxTimeMS: fence.maxTimeMS, hint: { _id: 1 } },
+  );
+  return matchedCount;
+}
+
+/** What did not go through is claimed, so that it can be settled as any other claim. False: it is another's. */
+export async function claimLate(outbox: Table, { late, token }: SettleBatch, hold: Hold): Promise<boolean> {
+  const claimed = await claimDocuments(outbox, late, { ...hold, from: "ready", alone: false, token });
+  if (claimed === late.length) return true;
+  return (await outbox.count({ _id: { $in: late }, lease_token: token })) === late.length;
+}

@@ -1,0 +1,59 @@
+import type { Clock } from "../../core/contracts.ts";
+import { answeredWithin } from "../shared/answer-deadline.ts";
+import type { ClusterTime } from "./change-reader.ts";
+import { type Database, type Document, READ_OPTIONS } from "./mongodb-client.ts";
+import { isSnapshotUnavailable, noChangeStreams } from "./mongodb-errors.ts";
+
+export interface LookOptions {
+  stream: { database: Database; collection: string };
+  clock: Clock;
+  deadlineMs: number;
+}
+
+/** What was ready at a moment of the cluster. */
+export interface ReadyAt {
+  readonly at: ClusterTime;
+  /** The greatest position; undefined when nothing was. */
+  last: number | undefined;
+}
+
+const TRIES = 20;
+const PAUSE_MS = 50;
+
+/** A look at one moment, with everything that was committed until then and nothing that came later. */
+export async function readyAt(options: LookOptions, filter: Document): Promise<ReadyAt> {
+  const command = {
+    find: options.stream.collection,
+    filter,
+    sort: { position: -1 },
+    limit: 1,
+    projection: { _id: 0, position: 1 },
+    hint: "txbox_ready",
+    readConcern: { level: "snapshot" },
+  };
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const { cursor } = (await run(options, command)) as { cursor: Document };
+      const [last] = cursor["firstBatch"] as { position: number }[];
+      return { at: cursor["atClusterTime"] as ClusterTime, last: last?.position };
+    } catch (error) {
+      if (!isSnapshotUnavailable(error) || attempt === TRIES) throw error;
+      await options.clock.sleep(PAUSE_MS);
+    }
+  }
+}
+
+/** A time that is not before anything that was written until now. */
+export async function operationTime(options: LookOptions): Promise<ClusterTime> {
+  return (await run(options, { ping: 1 }))["operationTime"] as ClusterTime;
+}
+
+/** Change streams and looks at one moment are for replica sets, behind a mongos or not. */
+export async function requireReplicaSet({ db }: Database): Promise<void> {
+  const { setName, msg } = await db.command({ hello: 1 });
+  if (typeof setName !== "string" && msg !== "isdbgrid") throw noChangeStreams();
+}
+
+function run({ stream, deadlineMs }: LookOptions, command: Document): Promise<Document> {
+  return answeredWithin(stream.database.db.command(command, READ_OPTIONS), deadlineMs);
+}

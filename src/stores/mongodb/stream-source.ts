@@ -1,0 +1,270 @@
+import { backoffMs } from "../../core/backoff.ts";
+import type { Clock, JoinOptions } from "../../core/contracts.ts";
+import { describeError } from "../../core/errors.ts";
+import { ChangeReader, type ClusterTime, type Insert, isAfter, type StreamStart } from "./change-reader.ts";
+import type { Claimed, ClaimScope, ClaimSource, MessageSource } from "./claim-source.ts";
+import { readyFilter, type StreamEnd } from "./claims.ts";
+import type { Lease } from "./lease.ts";
+import type { Database, Document } from "./mongodb-client.ts";
+import { isHistoryLost } from "./mongodb-errors.ts";
+import type { Tables } from "./mongodb-names.ts";
+import type { RelayView, ResumeNote } from "./mongodb-ownership.ts";
+import { operationTime, readyAt, type ReadyAt } from "./snapshot-look.ts";
+import type { SourceEvent } from "./source-events.ts";
+import { Stragglers } from "./stragglers.ts";
+
+/** How the store follows its change stream. */
+export interface StreamSettings {
+  database: Database;
+  collection: string;
+  onEvent: (event: SourceEvent) => void;
+  /** Something has arrived: relays look at once. */
+  wake: () => void;
+}
+
+export interface StreamSourceOptions {
+  tables: Tables;
+  join: JoinOptions;
+  clock: Clock;
+  lease: Lease;
+  claims: ClaimSource;
+  stream: StreamSettings;
+  deadlineMs: number;
+}
+
+interface OpenStream {
+  readonly reader: ChangeReader;
+  readonly stragglers: Stragglers;
+  /** What was taken from it and is not settled. */
+  readonly inHand: Set<StreamEnd>;
+}
+
+/** What the documents say is ready, the stream brings within this time, or a scan does. */
+const OVERDUE_MS = 250;
+/** While whole batches come, the next one is worth waiting for. */
+const NEXT_BATCH_MS = 25;
+/** Between two attempts to open a stream; messages are claimed by an index meanwhile. */
+const BACKOFF = { baseMs: 1000, maxMs: 30_000 };
+
+/**
+ * New messages by a change stream. It begins with a scan: a look at one moment, claims of all that was ready then, and
+ * the stream from that moment on. What both bring is told apart by the documents, which remain the truth.
+ */
+export class StreamSource implements MessageSource {
+  readonly #options: StreamSourceOptions;
+  readonly #claims: ClaimSource;
+  #stream: OpenStream | undefined;
+  /** The scan that comes before the stream. */
+  #scan: ReadyAt | undefined;
+  /** Where all before is settled. */
+  #token: string | undefined;
+  /** The token was handed down and has not been tried yet. */
+  #resumable = false;
+  /** How often documents were made ready behind the back of the stream, as far as this is known. */
+  #rescans = 0;
+  #rescanDue = false;
+  #notes = 0;
+  #failures = 0;
+  #openedAt = Number.NEGATIVE_INFINITY;
+  #openFrom = Number.NEGATIVE_INFINITY;
+
+  constructor(options: StreamSourceOptions) {
+    this.#options = options;
+    this.#claims = options.claims;
+  }
+
+  parked(scope: ClaimScope): Promise<Claimed> {
+    return this.#claims.parked(scope);
+  }
+
+  restart({ rescans }: RelayView, token: string | undefined): void {
+    this.rescan();
+    this.#rescans = rescans;
+    this.#token = token;
+    this.#resumable = token !== undefined;
+  }
+
+  saw({ rescans }: RelayView): void {
+    this.#rescanDue ||= rescans !== this.#rescans;
+    this.#rescans = rescans;
+  }
+
+  rescan(): boolean {
+    this.#stream?.reader.close();
+    this.#stream = undefined;
+    this.#scan = undefined;
+    this.#token = undefined;
+    this.#resumable = false;
+    this.#rescanDue = false;
+    return true;
+  }
+
+  close(): void {
+    this.rescan();
+  }
+
+  settled(upTo: StreamEnd): void {
+    const stream = this.#stream;
+    if (stream === undefined || !stream.inHand.delete(upTo)) return;
+    this.#token = upTo.token;
+    stream.stragglers.passed(upTo.time);
+  }
+
+  token(idle: boolean): string | undefined {
+    const stream = this.#stream;
+    if (this.#rescanDue) return undefined;
+    const isThrough = idle && stream !== undefined && stream.reader.empty && stream.inHand.size === 0;
+    return isThrough ? stream.reader.position : this.#token;
+  }
+
+  note(idle: boolean): ResumeNote {
+    return { n: ++this.#notes, token: this.token(idle) ?? null };
+  }
+
+  async ready(scope: ClaimScope): Promise<Claimed> {
+    // Whoever dies is to blame a message for it, and that has to be a claimed one.
+    if (scope.careful !== undefined || this.#rescanDue) this.rescan();
+    for (;;) {
+      if (this.#claims.full) return undefined;
+      if (scope.careful !== undefined) return this.#claims.ready(scope);
+      if (this.#stream !== undefined) {
+        const taken = await this.#take(this.#stream, scope);
+        if (taken !== "again") return taken;
+      } else if (this.#scan !== undefined) {
+        const claimed = await this.#claimScanned(this.#scan, scope);
+        if (claimed !== undefined) return claimed;
+      } else if (this.#options.clock.monotonic() < this.#openFrom) {
+        return this.#claims.ready(scope);
+      } else if (!scope.idle) {
+        // What came by the stream and is not settled yet would be found ready.
+        return undefined;
+      } else {
+        await this.#begin(scope);
+      }
+    }
+  }
+
+  async #begin(scope: ClaimScope): Promise<void> {
+    const token = this.#resumable ? this.#token : undefined;
+    this.#resumable = false;
+    if (token !== undefined && (await this.#open(scope, { resumeAfter: { _data: token } }))) return;
+    this.#token = undefined;
+    this.#scan = await readyAt(this.#options, readyFilter(scope.lanes, scope.streams));
+  }
+
+  /** All that was ready at the moment of the scan; undefined when it is through, and the stream is open. */
+  async #claimScanned(scan: ReadyAt, scope: ClaimScope): Promise<Claimed> {
+    if (scan.last !== undefined) {
+      const claimed = await this.#claims.ready(scope);
+      if (typeof claimed === "object") {
+        if (claimed.messages.at(-1)!.position > scan.last) scan.last = undefined;
+        return claimed;
+      }
+      if (claimed !== undefined) return claimed;
+      const left = { ...readyFilter(scope.lanes, scope.streams), position: { $lte: scan.last } };
+      if (await this.#isThere(left)) return undefined;
+    }
+    this.#scan = undefined;
+    await this.#open(scope, { startAtOperationTime: scan.at });
+    return undefined;
+  }
+
+  async #open(scope: ClaimScope, start: StreamStart): Promise<boolean> {
+    const { join, clock, lease, stream, deadlineMs } = this.#options;
+    const { relay, batch } = join;
+    try {
+      // Up to here others may have had these messages, and this process may have claimed them in its scan.
+      const doubtful = await operationTime(this.#options);
+      const reader = await ChangeReader.open(
+        {
+          ...stream,
+          clock,
+          match: insertsOf(scope),
+          limit: batch,
+          deadlineMs,
+          wanted: () => clock.monotonic() < lease.validUntil,
+          check: (inserts) => this.#stillReady(inserts, doubtful),
+          onArrival: stream.wake,
+        },
+        start,
+      );
+      this.#stream = { reader, stragglers: new Stragglers(this.#options), inHand: new Set() };
+    } catch (error) {
+      this.#lost(error);
+      return false;
+    }
+    this.#openedAt = clock.monotonic();
+    stream.onEvent({ type: "stream_started", relay, from: "resumeAfter" in start ? "token" : "scan" });
+    return true;
+  }
+
+  async #take(stream: OpenStream, scope: ClaimScope): Promise<Claimed | "again"> {
+    const { reader, stragglers, inHand } = stream;
+    reader.read();
+    if (reader.empty && reader.failure !== undefined) {
+      if (!scope.idle) return undefined;
+      this.#lost(reader.failure);
+      return "again";
+    }
+    if (!reader.ready && !scope.idle && reader.expectsMore) await reader.arrival(NEXT_BATCH_MS);
+    if (!reader.ready) return scope.idle ? this.#whenEmpty(reader, scope) : undefined;
+    if (await stragglers.found(readyFilter(scope.lanes, scope.streams))) this.rescan();
+    if (this.#stream !== stream) return "again";
+    const inserts = reader.take(scope.limit);
+    const last = inserts.at(-1)!;
+    const end = { token: last._id._data, time: last.clusterTime };
+    inHand.add(end);
+    const documents = inserts.map(({ fullDocument }) => fullDocument);
+    const claim = await this.#claims.streamed(documents, scope.generation, end);
+    if (claim !== undefined) return claim;
+    inHand.delete(end);
+    return "again";
+  }
+
+  /** Nothing has come. When the documents say that something should have, it is waited for, and then looked for. */
+  async #whenEmpty(reader: ChangeReader, scope: ClaimScope): Promise<"again" | undefined> {
+    if (!(await this.#isThere(readyFilter(scope.lanes, scope.streams)))) return undefined;
+    const { clock } = this.#options;
+    const until = clock.monotonic() + OVERDUE_MS;
+    while (!reader.ready && reader.failure === undefined && clock.monotonic() < until) {
+      await reader.arrival(until - clock.monotonic());
+    }
+    if (!reader.ready && reader.failure === undefined) this.rescan();
+    return "again";
+  }
+
+  async #stillReady(inserts: readonly Insert[], doubtful: ClusterTime): Promise<readonly Insert[]> {
+    const first = inserts.findIndex(({ clusterTime }) => isAfter(clusterTime, doubtful));
+    const doubts = first === -1 ? inserts : inserts.slice(0, first);
+    if (doubts.length === 0) return inserts;
+    const ids = doubts.map(({ fullDocument }) => fullDocument["_id"]);
+    const found = await this.#options.tables.outbox.find(
+      { _id: { $in: ids }, waits: "ready" },
+      { projection: { _id: 1 }, hint: { _id: 1 }, batchSize: ids.length + 1 },
+    );
+    if (found.length === ids.length) return inserts;
+    const ready = new Set(found.map(({ _id }) => String(_id)));
+    return inserts.filter(({ fullDocument }, i) => i >= doubts.length || ready.has(String(fullDocument["_id"])));
+  }
+
+  #lost(error: unknown): void {
+    const { join, clock, stream } = this.#options;
+    this.rescan();
+    const windowLost = isHistoryLost(error);
+    stream.onEvent({ type: "stream_lost", relay: join.relay, error: describeError(error), windowLost });
+    if (clock.monotonic() - this.#openedAt > BACKOFF.maxMs) this.#failures = 0;
+    // The first time at once; a stream that cannot be had at all must not take up the time.
+    const waitMs = this.#failures++ === 0 ? 0 : backoffMs(this.#failures - 1, BACKOFF);
+    this.#openFrom = clock.monotonic() + waitMs;
+  }
+
+  async #isThere(filter: Document): Promise<boolean> {
+    const { outbox } = this.#options.tables;
+    return (await outbox.findOne(filter, { projection: { _id: 1 }, hint: "txbox_ready" })) !== null;
+  }
+}
+
+function insertsOf({ lanes, streams }: { lanes: readonly number[]; streams: readonly string[] | null }): Document {
+  const fields = Object.entries(readyFilter(lanes, streams)).map(([name, is]) => [`fullDocument.${name}`, is]);
+  return { operationType: "insert", ...Object.fromEntries(fields) };
+}
