@@ -4,17 +4,7 @@ import type { ReadLimit } from "./claims.ts";
 import type { Database, Document, MongoSession } from "./mongodb-client.ts";
 import { READ_OPTIONS } from "./mongodb-client.ts";
 import { sizeOf } from "./mongodb-document.ts";
-
-/** A time of the cluster, as the driver gives it. */
-export interface ClusterTime {
-  readonly high: number;
-  readonly low: number;
-}
-
-export function isAfter(a: ClusterTime, b: ClusterTime): boolean {
-  const [high, other] = [a.high >>> 0, b.high >>> 0];
-  return high === other ? a.low >>> 0 > b.low >>> 0 : high > other;
-}
+import type { ClusterTime } from "./cluster-time.ts";
 
 /** An insert, as the stream tells of it. */
 export interface Insert {
@@ -50,9 +40,8 @@ export class ChangeReader {
   #cursor: unknown;
   #inserts: Insert[] = [];
   #bytes = 0;
-  /** The end of what was received, and of what has been checked and can be taken. */
+  /** The end of what was received: it goes on from here when the connection breaks. */
   #received: string;
-  #position: string;
   #reading: Promise<void> | undefined;
   #checked: Promise<void> = Promise.resolve();
   #unchecked = 0;
@@ -66,7 +55,7 @@ export class ChangeReader {
     this.#options = options;
     this.#session = session;
     this.#cursor = cursor;
-    this.#received = this.#position = position;
+    this.#received = position;
   }
 
   static async open(options: ReaderOptions, start: StreamStart): Promise<ChangeReader> {
@@ -90,11 +79,6 @@ export class ChangeReader {
   /** Nothing is left to take, of all that the server has told so far. */
   get empty(): boolean {
     return this.#inserts.length === 0 && this.#unchecked === 0;
-  }
-
-  /** A token after which comes what has not been taken yet. Only while it is empty. */
-  get position(): string {
-    return this.#position;
   }
 
   /** Where there was a whole batch, there is likely more. */
@@ -172,7 +156,6 @@ export class ChangeReader {
     this.#checked = this.#checked.then(async () => {
       try {
         if (this.#failure === undefined && inserts.length > 0) this.#add(await this.#options.check(inserts));
-        if (this.#failure === undefined) this.#position = token;
       } catch (error) {
         this.#fail(error);
       } finally {

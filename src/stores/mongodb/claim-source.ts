@@ -8,6 +8,7 @@ import type { Document } from "./mongodb-client.ts";
 import { sizeOf, StoredMessage, whyUnreadable, type Waits } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { RelayView, ResumeNote } from "./mongodb-ownership.ts";
+import type { ClusterTime } from "./cluster-time.ts";
 
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 100;
@@ -29,22 +30,22 @@ export type Claimed = MongoClaim | "refused" | undefined;
 
 /**
  * Where messages come from. New ones may come by a change stream, which claims nothing and can be gone on with from a
- * token; without one, there is nothing to remember.
+ * time; without one, there is nothing to remember.
  */
 export interface MessageSource {
   /** New messages, those of failed keys included: they are handed out to be parked. */
   ready(scope: ClaimScope): Promise<Claimed>;
   /** Messages of failed keys whose turn it is. */
   parked(scope: ClaimScope): Promise<Claimed>;
-  /** Another owner, or other lanes; the token, if there is one for all of them. */
-  restart(view: RelayView, token: string | undefined): void;
+  /** Another owner, or other lanes; where to go on, if that is known for all of them. */
+  restart(view: RelayView, from: ClusterTime | undefined): void;
   /** The relay's document as it is now. */
   saw(view: RelayView): void;
   /** Documents become ready otherwise than by an insert. False: it finds them anyway. */
   rescan(): boolean;
   settled(upTo: StreamEnd): void;
-  /** All up to here is settled; undefined: not known, or there is no such thing. */
-  token(idle: boolean): string | undefined;
+  /** All that was committed before is settled; undefined: not known, or there is no such thing. */
+  settledTo(idle: boolean): ClusterTime | undefined;
   /** The same, for the relay's document. */
   note(idle: boolean): ResumeNote | undefined;
   close(): void;
@@ -197,7 +198,7 @@ export class ClaimSource implements MessageSource {
     return false;
   }
   settled(): void {}
-  token(): undefined {}
+  settledTo(): undefined {}
   note(): undefined {}
   close(): void {}
 

@@ -1,6 +1,6 @@
 import type { Claim } from "../../core/contracts.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
-import type { ClusterTime } from "./change-reader.ts";
+import type { ClusterTime } from "./cluster-time.ts";
 import type { Fence } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import { sizeOf, type StoredMessage, type Waits } from "./mongodb-document.ts";
@@ -17,8 +17,8 @@ export interface MongoClaim extends Claim {
   readonly streamed: StreamEnd | undefined;
 }
 
+/** The last insert of such a claim. */
 export interface StreamEnd {
-  readonly token: string;
   readonly time: ClusterTime;
 }
 

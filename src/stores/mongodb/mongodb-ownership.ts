@@ -2,6 +2,7 @@ import { LANES } from "../../core/lane.ts";
 import { TxboxError } from "../../core/errors.ts";
 import type { Document } from "./mongodb-client.ts";
 import { isDuplicateKey } from "./mongodb-errors.ts";
+import type { ClusterTime } from "./cluster-time.ts";
 import type { Table } from "./table.ts";
 
 export interface StaleOwner {
@@ -22,14 +23,14 @@ export interface LaneView {
    * Where the change stream stood when the lane changed hands; void unless the epoch is still the same. `taken`: its
    * owner has not followed a stream for it yet, so whatever it knows is about other lanes.
    */
-  resume?: { token: string | null; epoch: number; taken?: boolean } | null;
+  resume?: { time: ClusterTime | null; epoch: number; taken?: boolean } | null;
 }
 
 /** What the owner knows of its change stream. Of two such notes that arrive, the one with the greater number counts. */
 export interface ResumeNote {
   n: number;
-  /** All up to here is settled; null: nothing is known. */
-  token: string | null;
+  /** All that was committed before is settled; null: nothing is known. */
+  time: ClusterTime | null;
 }
 
 export interface MemberView {
@@ -76,21 +77,21 @@ function changeLanes(when: Document, change: Document): Document {
 const NEXT_EPOCH: Document = { $add: ["$$lane.epoch", 1] };
 
 /** Where the stream stands for whoever has the lane next: where that of its owner does, once that had it too. */
-function passedOn(token: Document): Document {
+function passedOn(time: Document): Document {
   const taken = { $and: ["$$lane.resume.taken", { $eq: ["$$lane.resume.epoch", "$$lane.epoch"] }] };
-  return { token: { $cond: [taken, "$$lane.resume.token", token] }, epoch: NEXT_EPOCH };
+  return { time: { $cond: [taken, "$$lane.resume.time", time] }, epoch: NEXT_EPOCH };
 }
 
-/** The token that the lane's owner has noted. */
-function notedToken(): Document {
+/** What the lane's owner has noted. */
+function noted(): Document {
   const isOwner = { $eq: ["$$member.owner", "$$lane.owner"] };
   const owner = { $first: { $filter: { input: "$members", as: "member", cond: isOwner } } };
-  return { $let: { vars: { owner }, in: { $ifNull: ["$$owner.resume.token", null] } } };
+  return { $let: { vars: { owner }, in: { $ifNull: ["$$owner.resume.time", null] } } };
 }
 
-/** The token of a lane that changed hands only between owners that passed it on. */
-export function resumeToken({ resume, epoch }: LaneView): string | undefined {
-  return resume != null && resume.epoch === epoch ? (resume.token ?? undefined) : undefined;
+/** Of a lane that changed hands only between owners that passed it on. */
+export function resumeTime({ resume, epoch }: LaneView): ClusterTime | undefined {
+  return resume != null && resume.epoch === epoch ? (resume.time ?? undefined) : undefined;
 }
 
 /** Who owns which lanes of a relay. Time is the server's alone. */
@@ -181,7 +182,7 @@ export class MongoOwnership {
               owner: literal(owner),
               epoch: NEXT_EPOCH,
               stale: { $concatArrays: ["$$lane.stale", [{ owner: old, died: false }]] },
-              resume: passedOn(notedToken()),
+              resume: passedOn(noted()),
             },
           ),
         },
@@ -206,7 +207,7 @@ export class MongoOwnership {
               freed_at: "$$NOW",
               crashes: { $add: ["$$lane.crashes", 1] },
               stale: { $concatArrays: ["$$lane.stale", [{ owner: "$$lane.owner", died: true }]] },
-              resume: passedOn(notedToken()),
+              resume: passedOn(noted()),
             },
           ),
         },
@@ -234,8 +235,8 @@ export class MongoOwnership {
   take(owner: string, lanes: readonly number[]): Promise<RelayView | undefined> {
     const free = { $and: [{ $eq: ["$$lane.owner", null] }, { $in: ["$$lane.lane", literal(lanes)] }] };
     const known = { $eq: ["$$lane.resume.epoch", "$$lane.epoch"] };
-    const token = { $cond: [known, "$$lane.resume.token", null] };
-    const resume = { token, epoch: NEXT_EPOCH, taken: true };
+    const time = { $cond: [known, "$$lane.resume.time", null] };
+    const resume = { time, epoch: NEXT_EPOCH, taken: true };
     return this.#change(
       [{ $set: { lanes: changeLanes(free, { owner: literal(owner), epoch: NEXT_EPOCH, resume }) } }],
       {
@@ -245,10 +246,10 @@ export class MongoOwnership {
   }
 
   /** Frees lanes of which nothing is in hand; all that are its own, if none are named. */
-  give(owner: string, lanes: readonly number[] | undefined, token?: string): Promise<RelayView | undefined> {
+  give(owner: string, lanes: readonly number[] | undefined, time?: ClusterTime): Promise<RelayView | undefined> {
     const mine = { $eq: ["$$lane.owner", literal(owner)] };
     const chosen = lanes === undefined ? mine : { $and: [mine, { $in: ["$$lane.lane", literal(lanes)] }] };
-    const resume = passedOn(literal(token ?? null));
+    const resume = passedOn(literal(time ?? null));
     const set: Document = {
       lanes: changeLanes(chosen, { owner: null, epoch: NEXT_EPOCH, freed_at: "$$NOW", resume }),
     };

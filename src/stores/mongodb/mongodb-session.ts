@@ -241,12 +241,12 @@ export class MongoSession implements QueueSession {
       if (me === undefined) return;
       await this.#lease.quiet();
       const { relay, unordered } = this.#options;
-      const token = this.#source.token(this.#idle);
+      const time = this.#source.settledTo(this.#idle);
       this.#source.close();
       const mine = { relay, lanes: this.#lanes, owners: [me], unordered, died: false };
       // What is ready again is not what the stream would bring next.
       const released = await takeBackOf(this.#tables.outbox, mine);
-      await this.#ownership.give(me, undefined, released > 0 ? undefined : token);
+      await this.#ownership.give(me, undefined, released > 0 ? undefined : time);
       this.#invalidate();
     });
   }
@@ -262,7 +262,7 @@ export class MongoSession implements QueueSession {
       const plan = planBalance(view, me);
       if (plan.take.length > 0) this.#chores.push(() => this.#ownership.take(me, plan.take));
       if (plan.give.length > 0)
-        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.token(this.#idle)));
+        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.settledTo(this.#idle)));
       if (await hasCommands(this.#tables, { relay, lanes: this.#lanes })) {
         this.#chores.push(() => carryOutCommands(this.#tables, { relay, lanes: this.#lanes }, this.#lease.fence()));
       }
@@ -329,7 +329,7 @@ export class MongoSession implements QueueSession {
   }
 
   async #promote(): Promise<true> {
-    // What is promoted comes by no change stream: whoever goes on from a token would let later ones overtake it.
+    // What is promoted comes by no change stream: whoever goes on from a stored time would let later ones overtake it.
     if (this.#source.rescan()) await this.#renew(0, false);
     if (this.#stale) return true;
     const scope = { lanes: this.#lanes, streams: this.#streams };

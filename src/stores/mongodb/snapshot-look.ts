@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/contracts.ts";
 import { answeredWithin } from "../shared/answer-deadline.ts";
-import type { ClusterTime } from "./change-reader.ts";
+import type { ClusterTime } from "./cluster-time.ts";
 import { type Database, type Document, READ_OPTIONS } from "./mongodb-client.ts";
 import { isSnapshotUnavailable, noChangeStreams } from "./mongodb-errors.ts";
 

@@ -1,6 +1,6 @@
-import { type ClusterTime, isAfter } from "./change-reader.ts";
 import type { Document } from "./mongodb-client.ts";
 import type { Tables } from "./mongodb-names.ts";
+import { type ClusterTime, isAfter } from "./cluster-time.ts";
 import { type LookOptions, operationTime } from "./snapshot-look.ts";
 
 const EVERY_MS = 60_000;

@@ -1,7 +1,8 @@
 import { backoffMs } from "../../core/backoff.ts";
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { describeError } from "../../core/errors.ts";
-import { ChangeReader, type ClusterTime, type Insert, isAfter, type StreamStart } from "./change-reader.ts";
+import { ChangeReader, type Insert } from "./change-reader.ts";
+import { type ClusterTime, isAfter } from "./cluster-time.ts";
 import type { Claimed, ClaimScope, ClaimSource, MessageSource } from "./claim-source.ts";
 import { readyFilter, type StreamEnd } from "./claims.ts";
 import type { Lease } from "./lease.ts";
@@ -34,6 +35,8 @@ export interface StreamSourceOptions {
 
 interface OpenStream {
   readonly reader: ChangeReader;
+  /** What was committed before this time is settled, or was claimed before it was opened. */
+  readonly from: ClusterTime;
   readonly stragglers: Stragglers;
   /** What was taken from it and is not settled. */
   readonly inHand: Set<StreamEnd>;
@@ -43,6 +46,7 @@ interface OpenStream {
 const OVERDUE_MS = 250;
 /** While whole batches come, the next one is worth waiting for. */
 const NEXT_BATCH_MS = 25;
+const REFRESH_MS = 10_000;
 /** Between two attempts to open a stream; messages are claimed by an index meanwhile. */
 const BACKOFF = { baseMs: 1000, maxMs: 30_000 };
 
@@ -56,9 +60,9 @@ export class StreamSource implements MessageSource {
   #stream: OpenStream | undefined;
   /** The scan that comes before the stream. */
   #scan: ReadyAt | undefined;
-  /** Where all before is settled. */
-  #token: string | undefined;
-  /** The token was handed down and has not been tried yet. */
+  /** All that was committed before is settled. */
+  #settledTo: ClusterTime | undefined;
+  /** That was handed down, and the stream has not been opened there yet. */
   #resumable = false;
   /** How often documents were made ready behind the back of the stream, as far as this is known. */
   #rescans = 0;
@@ -66,6 +70,7 @@ export class StreamSource implements MessageSource {
   #notes = 0;
   #failures = 0;
   #openedAt = Number.NEGATIVE_INFINITY;
+  #refreshedAt = Number.NEGATIVE_INFINITY;
   #openFrom = Number.NEGATIVE_INFINITY;
 
   constructor(options: StreamSourceOptions) {
@@ -77,11 +82,11 @@ export class StreamSource implements MessageSource {
     return this.#claims.parked(scope);
   }
 
-  restart({ rescans }: RelayView, token: string | undefined): void {
+  restart({ rescans }: RelayView, from: ClusterTime | undefined): void {
     this.rescan();
     this.#rescans = rescans;
-    this.#token = token;
-    this.#resumable = token !== undefined;
+    this.#settledTo = from;
+    this.#resumable = from !== undefined;
   }
 
   saw({ rescans }: RelayView): void {
@@ -93,7 +98,7 @@ export class StreamSource implements MessageSource {
     this.#stream?.reader.close();
     this.#stream = undefined;
     this.#scan = undefined;
-    this.#token = undefined;
+    this.#settledTo = undefined;
     this.#resumable = false;
     this.#rescanDue = false;
     return true;
@@ -106,19 +111,17 @@ export class StreamSource implements MessageSource {
   settled(upTo: StreamEnd): void {
     const stream = this.#stream;
     if (stream === undefined || !stream.inHand.delete(upTo)) return;
-    this.#token = upTo.token;
+    this.#settledTo = upTo.time;
     stream.stragglers.passed(upTo.time);
   }
 
-  token(idle: boolean): string | undefined {
-    const stream = this.#stream;
+  settledTo(idle: boolean): ClusterTime | undefined {
     if (this.#rescanDue) return undefined;
-    const isThrough = idle && stream !== undefined && stream.reader.empty && stream.inHand.size === 0;
-    return isThrough ? stream.reader.position : this.#token;
+    return this.#settledTo ?? (idle ? this.#stream?.from : undefined);
   }
 
   note(idle: boolean): ResumeNote {
-    return { n: ++this.#notes, token: this.token(idle) ?? null };
+    return { n: ++this.#notes, time: this.settledTo(idle) ?? null };
   }
 
   async ready(scope: ClaimScope): Promise<Claimed> {
@@ -145,10 +148,10 @@ export class StreamSource implements MessageSource {
   }
 
   async #begin(scope: ClaimScope): Promise<void> {
-    const token = this.#resumable ? this.#token : undefined;
+    const from = this.#resumable ? this.#settledTo : undefined;
     this.#resumable = false;
-    if (token !== undefined && (await this.#open(scope, { resumeAfter: { _data: token } }))) return;
-    this.#token = undefined;
+    if (from !== undefined && (await this.#open(scope, from, "resume"))) return;
+    this.#settledTo = undefined;
     this.#scan = await readyAt(this.#options, readyFilter(scope.lanes, scope.streams));
   }
 
@@ -165,11 +168,11 @@ export class StreamSource implements MessageSource {
       if (await this.#isThere(left)) return undefined;
     }
     this.#scan = undefined;
-    await this.#open(scope, { startAtOperationTime: scan.at });
+    await this.#open(scope, scan.at, "scan");
     return undefined;
   }
 
-  async #open(scope: ClaimScope, start: StreamStart): Promise<boolean> {
+  async #open(scope: ClaimScope, time: ClusterTime, from: "resume" | "scan"): Promise<boolean> {
     const { join, clock, lease, stream, deadlineMs } = this.#options;
     const { relay, batch } = join;
     try {
@@ -186,15 +189,15 @@ export class StreamSource implements MessageSource {
           check: (inserts) => this.#stillReady(inserts, doubtful),
           onArrival: stream.wake,
         },
-        start,
+        { startAtOperationTime: time },
       );
-      this.#stream = { reader, stragglers: new Stragglers(this.#options), inHand: new Set() };
+      this.#stream = { reader, from: time, stragglers: new Stragglers(this.#options), inHand: new Set() };
     } catch (error) {
       this.#lost(error);
       return false;
     }
-    this.#openedAt = clock.monotonic();
-    stream.onEvent({ type: "stream_started", relay, from: "resumeAfter" in start ? "token" : "scan" });
+    this.#openedAt = this.#refreshedAt = clock.monotonic();
+    stream.onEvent({ type: "stream_started", relay, from });
     return true;
   }
 
@@ -212,7 +215,7 @@ export class StreamSource implements MessageSource {
     if (this.#stream !== stream) return "again";
     const inserts = reader.take(scope.limit);
     const last = inserts.at(-1)!;
-    const end = { token: last._id._data, time: last.clusterTime };
+    const end = { time: last.clusterTime };
     inHand.add(end);
     const documents = inserts.map(({ fullDocument }) => fullDocument);
     const claim = await this.#claims.streamed(documents, scope.generation, end);
@@ -223,14 +226,25 @@ export class StreamSource implements MessageSource {
 
   /** Nothing has come. When the documents say that something should have, it is waited for, and then looked for. */
   async #whenEmpty(reader: ChangeReader, scope: ClaimScope): Promise<"again" | undefined> {
-    if (!(await this.#isThere(readyFilter(scope.lanes, scope.streams)))) return undefined;
+    const filter = readyFilter(scope.lanes, scope.streams);
     const { clock } = this.#options;
+    if (!(await this.#isThere(filter))) {
+      if (clock.monotonic() - this.#refreshedAt > REFRESH_MS) await this.#refresh(filter);
+      return undefined;
+    }
     const until = clock.monotonic() + OVERDUE_MS;
     while (!reader.ready && reader.failure === undefined && clock.monotonic() < until) {
       await reader.arrival(until - clock.monotonic());
     }
     if (!reader.ready && reader.failure === undefined) this.rescan();
     return "again";
+  }
+
+  /** While nothing comes, time goes by all the same: whoever goes on from here need not read through it. */
+  async #refresh(filter: Document): Promise<void> {
+    this.#refreshedAt = this.#options.clock.monotonic();
+    const { at, last } = await readyAt(this.#options, filter);
+    if (last === undefined) this.#settledTo = at;
   }
 
   async #stillReady(inserts: readonly Insert[], doubtful: ClusterTime): Promise<readonly Insert[]> {

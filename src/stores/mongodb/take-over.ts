@@ -2,7 +2,8 @@ import type { BlockedKeys } from "./blocked-keys.ts";
 import { writeLetters } from "./dead-letters.ts";
 import { loadKeys } from "./load-keys.ts";
 import type { Tables } from "./mongodb-names.ts";
-import { type MongoOwnership, type RelayView, resumeToken } from "./mongodb-ownership.ts";
+import { type MongoOwnership, type RelayView, resumeTime } from "./mongodb-ownership.ts";
+import { type ClusterTime, firstOf } from "./cluster-time.ts";
 import { takeBack, takeBackForgotten } from "./take-back.ts";
 
 export interface TakeOverOptions {
@@ -17,10 +18,14 @@ export interface TakeOverOptions {
 
 /**
  * What an owner does before it claims anything: takes back what owners before it had claimed, finishes deaths, and
- * takes note of what is blocked. Gives the token from which a change stream can go on for all of its lanes, if there
+ * takes note of what is blocked. Gives the time from which a change stream can go on for all of its lanes, if there
  * is one: then nothing is ready but what that stream will bring.
  */
-export async function takeOver(options: TakeOverOptions, view: RelayView, me: string): Promise<string | undefined> {
+export async function takeOver(
+  options: TakeOverOptions,
+  view: RelayView,
+  me: string,
+): Promise<ClusterTime | undefined> {
   const { tables, ownership, relay, unordered, keys, monotonicOf } = options;
   const mine = view.lanes.filter(({ owner }) => owner === me);
   const lanes = mine.map(({ lane }) => lane);
@@ -39,12 +44,5 @@ export async function takeOver(options: TakeOverOptions, view: RelayView, me: st
   if (dying.length > 0) await writeLetters(tables, relay, dying);
   keys.clear();
   await loadKeys(tables, keys, { relay, lanes, unordered, monotonicOf });
-  return released > 0 ? undefined : firstOf(mine.map(resumeToken));
-}
-
-/** Tokens sort as their moments do. From the first one on, each lane has all that it has not had yet. */
-function firstOf(tokens: readonly (string | undefined)[]): string | undefined {
-  const known = tokens.filter((token) => token !== undefined);
-  if (known.length < tokens.length) return undefined;
-  return known.reduce((first, token) => (token < first ? token : first));
+  return released > 0 ? undefined : firstOf(mine.map(resumeTime));
 }
