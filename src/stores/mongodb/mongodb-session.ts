@@ -61,6 +61,8 @@ export class MongoSession implements QueueSession {
   #tried = 0;
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
+  /** Published, and not yet in the relay's count. */
+  #uncounted = 0;
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor({ tables, join: options, clock, deadlineMs, stream }: SessionOptions) {
@@ -87,7 +89,8 @@ export class MongoSession implements QueueSession {
         fence: this.#lease.fence(),
       }),
       onUnknown: () => this.#lease.noteUnknown(),
-      onSettled: (batch) => this.#noteSettled(batch),
+      onWritten: (batch) => this.#noteWritten(batch),
+      onSettled: () => this.#noteSettled(),
       onFailure: () => this.#invalidate(),
     });
     const lease = this.#lease;
@@ -143,7 +146,7 @@ export class MongoSession implements QueueSession {
       await this.#runChores();
     }
     if (this.#paused || this.#lanes.length === 0) return undefined;
-    if (this.#lease.short) await this.#renew(0, false);
+    if (this.#lease.short) await this.#renew();
     if (this.#stale) return undefined;
     const careful = carefulLimit(this.#crashes, this.#tried);
     const idle = this.#idle;
@@ -163,7 +166,7 @@ export class MongoSession implements QueueSession {
     }
     if (claim === undefined) {
       // Nothing is left that could kill its owner.
-      if (this.#crashes > 0 && this.#idle) await this.#renew(0, true);
+      if (this.#crashes > 0 && this.#idle) await this.#renew(true);
       return undefined;
     }
     this.#newFirst = claim.keys.length > 0;
@@ -240,6 +243,7 @@ export class MongoSession implements QueueSession {
       const me = this.#me;
       if (me === undefined) return;
       await this.#lease.quiet();
+      if (this.#uncounted > 0) await this.#renew();
       const { relay, unordered } = this.#options;
       const time = this.#source.settledTo(this.#idle);
       this.#source.close();
@@ -286,29 +290,37 @@ export class MongoSession implements QueueSession {
     return alive;
   }
 
-  async #renew(published: number, clearCrashes: boolean): Promise<void> {
+  /** True while the lanes are its own. */
+  async #renew(clearCrashes = false): Promise<boolean> {
     const me = this.#me!;
+    const published = this.#uncounted;
+    this.#uncounted = 0;
     const sentAt = this.#clock.monotonic();
-    const view = await this.#ownership.settled(me, published, clearCrashes, this.#source.note(this.#idle));
-    if (me !== this.#me) return;
-    if (view === undefined) this.#invalidate();
-    else this.#noteView(view, me, sentAt);
+    const renewing = this.#ownership.settled(me, published, clearCrashes, this.#source.note(this.#idle));
+    const view = await renewing.catch((error: unknown) => {
+      this.#uncounted += published;
+      throw error;
+    });
+    if (me !== this.#me) return false;
     if (clearCrashes) this.#crashes = this.#tried = 0;
+    if (view !== undefined) return this.#noteView(view, me, sentAt);
+    this.#invalidate();
+    return false;
   }
 
   async #requireLease(): Promise<void> {
-    if (!this.#lease.short) return;
-    const me = this.#me!;
-    const sentAt = this.#clock.monotonic();
-    const view = await this.#ownership.settled(me, 0, false, this.#source.note(this.#idle));
-    if (view === undefined || !this.#noteView(view, me, sentAt)) throw leaseLost(this.#options.relay);
+    if (this.#lease.short && !(await this.#renew())) throw leaseLost(this.#options.relay);
   }
 
-  async #noteSettled({ published, ids, streamEnds }: SettleBatch): Promise<void> {
+  #noteWritten({ published, ids, streamEnds }: SettleBatch): void {
     for (const end of streamEnds) this.#source.settled(end);
     this.#tried += ids.length;
+    this.#uncounted += published;
+  }
+
+  async #noteSettled(): Promise<void> {
     const healthy = carefulLimit(this.#crashes, this.#tried) === undefined || this.#tried >= TRUSTED_AFTER;
-    await this.#renew(published, this.#crashes > 0 && healthy);
+    await this.#renew(this.#crashes > 0 && healthy);
   }
 
   get #idle(): boolean {
@@ -330,7 +342,7 @@ export class MongoSession implements QueueSession {
 
   async #promote(): Promise<true> {
     // What is promoted comes by no change stream: whoever goes on from a stored time would let later ones overtake it.
-    if (this.#source.rescan()) await this.#renew(0, false);
+    if (this.#source.rescan()) await this.#renew();
     if (this.#stale) return true;
     const scope = { lanes: this.#lanes, streams: this.#streams };
     await promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).catch((error: unknown) => {

@@ -29,6 +29,7 @@ export class SettleBatch {
   readonly late: unknown[] = [];
   /** Where the stream stands after the claims that are settled whole. */
   readonly streamEnds: StreamEnd[] = [];
+  written = false;
   readonly #published: unknown[] = [];
   readonly #waiting: { new: unknown[]; failed: unknown[] } = { new: [], failed: [] };
   readonly #failed: Document[] = [];

@@ -11,17 +11,33 @@ export interface Hold {
   fence: Fence;
 }
 
+/** One after the other, a thousand updates take the server longer than a thousand messages by the stream. */
+const PARALLEL = 2;
+const WORTH_PARTING = 200;
+
 /**
  * What came by the change stream was held without a write, so no token keeps a late settle of it out: the end of the
  * lease does, as with a claim. How many were written; what an earlier try has written is known by the token.
  */
-export async function settleStreamed(
+export async function settleStreamed(outbox: Table, { streamed, token }: SettleBatch, hold: Hold): Promise<number> {
+  const size = streamed.length < WORTH_PARTING ? streamed.length : Math.ceil(streamed.length / PARALLEL);
+  const writes: Promise<number>[] = [];
+  for (let from = 0; from < streamed.length; from += size) {
+    writes.push(markDone(outbox, streamed.slice(from, from + size), token, hold));
+  }
+  // None is left under way when another has failed: whoever writes again must not meet it.
+  await Promise.allSettled(writes);
+  return (await Promise.all(writes)).reduce((sum, matched) => sum + matched, 0);
+}
+
+async function markDone(
   outbox: Table,
-  { streamed, token }: SettleBatch,
+  ids: readonly unknown[],
+  token: string,
   { relay, fence }: Hold,
 ): Promise<number> {
   const { matchedCount } = await outbox.updateMany(
-    { _id: { $in: streamed }, waits: "ready", status: "new", $expr: { $lt: ["$$NOW", fence.until] } },
+    { _id: { $in: ids }, waits: "ready", status: "new", $expr: { $lt: ["$$NOW", fence.until] } },
     {
       $set: { status: "done", relay, lease_token: token },
       $unset: { waits: 1 },

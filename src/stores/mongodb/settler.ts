@@ -25,8 +25,9 @@ export interface SettlerOptions {
   hold: () => Hold;
   /** A write that only the lease keeps in time may yet take effect. */
   onUnknown: () => void;
-  /** Renews the lease and counts; called with every settle that is written. */
-  onSettled: (batch: SettleBatch) => Promise<void>;
+  onWritten: (batch: SettleBatch) => void;
+  /** Renews the lease and counts what was written since. */
+  onSettled: () => Promise<void>;
   /** What is in memory no longer holds. */
   onFailure: () => void;
 }
@@ -108,7 +109,7 @@ export class Settler {
   }
 
   async #write(batch: SettleBatch): Promise<void> {
-    const { tables, relay, hold, onSettled } = this.#options;
+    const { tables, relay, hold, onWritten, onSettled } = this.#options;
     if (batch.late.length > 0 && !(await claimLate(tables.outbox, batch, hold()))) throw leaseLost(relay);
     let matched = batch.streamed.length === 0 ? 0 : await settleStreamed(tables.outbox, batch, hold());
     const operations = batch.operations();
@@ -120,7 +121,10 @@ export class Settler {
       const dying = await tables.outbox.find({ _id: { $in: batch.dead }, waits: "dying" });
       await writeLetters(tables, relay, dying);
     }
-    await onSettled(batch);
+    if (!batch.written) onWritten(batch);
+    batch.written = true;
+    // Counted with what comes right behind it, if something does.
+    if (this.#pending === undefined) await onSettled();
   }
 
   async #wasWritten({ ids, tokens }: SettleBatch): Promise<boolean> {

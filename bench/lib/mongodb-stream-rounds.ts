@@ -1,0 +1,61 @@
+import type { MongoClient, Timestamp } from "mongodb";
+import { createRelay } from "../../src/index.ts";
+import { createMongoStore } from "../../src/stores/mongodb/index.ts";
+import { countingPublisher, type Drained, fillTxbox } from "./mongodb-rounds.ts";
+
+const BATCH = 1000;
+
+interface Filled {
+  /** The cluster's time before the first message. */
+  readonly from: Timestamp;
+  readonly messages: number;
+}
+
+/** Messages in a collection of their own, written while the relay was away: it goes on from where it left. */
+export async function fillForStream(client: MongoClient, name: string, messages: number): Promise<Filled> {
+  await createMongoStore({ client, collection: name }).migrator.migrate();
+  await drainByStream(client, name);
+  const { operationTime: from } = (await client.db().command({ ping: 1 })) as unknown as { operationTime: Timestamp };
+  await fillTxbox(client, name, messages);
+  return { from, messages };
+}
+
+/** A relay with its defaults, by change stream. */
+export async function drainByStream(client: MongoClient, name: string): Promise<Drained & { from: string }> {
+  let from = "nowhere";
+  const store = createMongoStore({
+    client,
+    collection: name,
+    source: "changeStream",
+    onEvent: (event) => (from = event.type === "stream_started" ? event.from : event.type),
+  });
+  const { publisher, handled } = countingPublisher();
+  const started = performance.now();
+  await createRelay({ store, name: "bench", publisher, maintenance: false, batchSize: BATCH }).drainOnce();
+  return { handled: handled(), ms: performance.now() - started, from };
+}
+
+/** The limit: the same inserts by the driver's own change stream, and nothing done with them. */
+export async function readBareStream(client: MongoClient, name: string, { from, messages }: Filled): Promise<Drained> {
+  const started = performance.now();
+  const stream = client
+    .db()
+    .collection(name)
+    .watch(
+      [
+        { $match: { operationType: "insert", "fullDocument.waits": "ready" } },
+        { $project: { clusterTime: 1, fullDocument: 1 } },
+      ],
+      { startAtOperationTime: from, batchSize: BATCH },
+    );
+  let handled = 0;
+  try {
+    while (handled < messages) {
+      const event = (await stream.next()) as { fullDocument?: { payload?: unknown } };
+      if (event.fullDocument?.payload !== undefined) handled++;
+    }
+    return { handled, ms: performance.now() - started };
+  } finally {
+    await stream.close();
+  }
+}
