@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { MongoClient } from "mongodb";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createOutbox, createRelay, publishEach, type Relay, type RelayEvent } from "../../src/index.ts";
-import { createMongoStore } from "../../src/stores/mongodb/index.ts";
+import { createMongoStore, type MongoStoreOptions, type SourceEvent } from "../../src/stores/mongodb/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../harness/index.ts";
 import { signal } from "../harness/processes.ts";
 import { mongoDatabase } from "../support/mongodb-database.ts";
@@ -19,6 +19,7 @@ const LEASE_MS = 1500;
 interface Show extends AsyncDisposable {
   readonly journal: { key: string; n: number; relay: number }[];
   readonly events: RelayEvent[];
+  readonly streams: SourceEvent[];
   written: number;
   /** Writes on until told to stop. */
   stopWriting(): Promise<void>;
@@ -26,18 +27,21 @@ interface Show extends AsyncDisposable {
   check(): Promise<void>;
 }
 
+type Source = NonNullable<MongoStoreOptions["source"]>;
+
 /** Two relays over one server, each with a client of its own, and a writer. */
-async function show(): Promise<Show> {
+async function show(source: Source): Promise<Show> {
   const database = await mongoDatabase(slot.server.url);
   await createMongoStore({ client: database.client }).migrator.migrate();
   const journal: { key: string; n: number; relay: number }[] = [];
   const events: RelayEvent[] = [];
+  const streams: SourceEvent[] = [];
   const clients = [1, 2].map(() => new MongoClient(database.url, { serverSelectionTimeoutMS: 2000 }));
   const relays: Relay[] = [];
   for (const [relay, client] of clients.entries()) {
     relays.push(
       createRelay({
-        store: createMongoStore({ client }),
+        store: createMongoStore({ client, source, onEvent: (event) => streams.push(event) }),
         name: "r",
         leaseMs: LEASE_MS,
         batchSize: 20,
@@ -76,6 +80,7 @@ async function show(): Promise<Show> {
   return Object.assign(result, {
     journal,
     events,
+    streams,
     async stopWriting() {
       stop.abort();
       await writing;
@@ -101,10 +106,10 @@ async function show(): Promise<Show> {
   });
 }
 
-describe("a database that is in trouble", () => {
+describe.each<Source>(["polling", "changeStream"])("a database that is in trouble, with messages by %s", (source) => {
   it("stops answering for longer than the lease, again and again: all comes, in order", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
-    await using on = await show();
+    await using on = await show(source);
     await until(() => on.journal.length > 30, { what: "messages" });
     for (let i = 0; i < 3; i++) {
       const { pid } = slot.server;
@@ -120,7 +125,7 @@ describe("a database that is in trouble", () => {
 
   it("is killed in the middle of everything, again and again: all comes, in order", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
-    await using on = await show();
+    await using on = await show(source);
     for (let i = 0; i < 3; i++) {
       const before = on.journal.length;
       await until(() => on.journal.length > before + 20, { what: "messages", timeoutMs: 30_000 });
@@ -134,3 +139,42 @@ describe("a database that is in trouble", () => {
     expect(on.events.some(({ type }) => type === "failed")).toBe(false);
   }, 120_000);
 });
+
+describe("a change stream that is in trouble", () => {
+  it("loses its cursors, its sessions and its primary in mid-flow: all comes, in order", async ({ skip }) => {
+    skip(slot.skipped, slot.reason);
+    await using on = await show("changeStream");
+    const admin = new MongoClient(slot.server.url);
+    try {
+      for (const kill of [killCursors, killSessions, () => slot.server.stepDown(), killCursors, killSessions]) {
+        const before = on.journal.length;
+        await until(() => on.journal.length > before + 30, { what: "messages", timeoutMs: 30_000 });
+        await kill(admin);
+      }
+      await sleep(500);
+      await on.stopWriting();
+      await on.check();
+      expect(on.streams.filter(({ type }) => type === "stream_started").length).toBeGreaterThanOrEqual(2);
+      expect(on.events.some(({ type }) => type === "failed")).toBe(false);
+    } finally {
+      await admin.close();
+    }
+  }, 120_000);
+});
+
+/** Those of the relays: they are idle, or wait for something to happen. */
+async function killCursors(client: MongoClient): Promise<void> {
+  const ops = await client
+    .db("admin")
+    .aggregate([{ $currentOp: { idleCursors: true } }, { $match: { "cursor.tailable": true } }])
+    .toArray();
+  for (const { ns, cursor } of ops) {
+    const [name, ...rest] = String(ns).split(".");
+    const { cursorId } = cursor as { cursorId: bigint };
+    await client.db(name).command({ killCursors: rest.join("."), cursors: [cursorId] });
+  }
+}
+
+async function killSessions(client: MongoClient): Promise<void> {
+  await client.db("admin").command({ killAllSessions: [] });
+}

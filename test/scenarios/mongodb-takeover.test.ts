@@ -1,108 +1,26 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, describe, expect, it } from "vitest";
-import type { Claim, JoinOptions, Outcome, QueueSession, Store } from "../../src/core/contracts.ts";
+import type { Outcome } from "../../src/core/contracts.ts";
 import { errorCode } from "../../src/core/errors.ts";
-import { createOutbox } from "../../src/outbox/outbox.ts";
-import { createMongoStore } from "../../src/stores/mongodb/index.ts";
 import { serverOrSkip, startMongodb, until } from "../harness/index.ts";
 import { createRandom } from "../soak/random.ts";
-import { type InterceptingMongo, interceptingMongo } from "../support/intercepting-mongo.ts";
-import { type MongoDatabase, mongoDatabase } from "../support/mongodb-database.ts";
+import {
+  contents,
+  drain,
+  firstClaim,
+  join,
+  mongoScene,
+  ofKey,
+  PUBLISHED,
+  type Scene,
+} from "../support/mongodb-scene.ts";
 
-const PUBLISHED: Outcome = { status: "published" };
 const SHORT_LEASE_MS = 1000;
-const LONG_LEASE_MS = 30_000;
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
 
-interface Scene extends AsyncDisposable {
-  readonly database: MongoDatabase;
-  /** The store whose operations can be broken. */
-  readonly broken: Store;
-  readonly hook: InterceptingMongo;
-  /** Another process, whose operations are not. */
-  readonly store: Store;
-  /** In one transaction; "a1" is the message 1 of key a. */
-  enqueue(...messages: readonly string[]): Promise<void>;
-}
-
-async function scene(): Promise<Scene> {
-  const database = await mongoDatabase(slot.server.url);
-  const hook = interceptingMongo(database.client);
-  const store = createMongoStore({ client: database.client });
-  await store.migrator.migrate();
-  const outbox = createOutbox({ store });
-  return {
-    database,
-    hook,
-    store,
-    broken: createMongoStore({ client: hook.client }),
-    async enqueue(...messages) {
-      await database.client.withSession((session) =>
-        session.withTransaction(() =>
-          outbox.enqueue(
-            session,
-            messages.map((text) => ({ stream: "s", type: "t", key: text.slice(0, 1), payload: Number(text.slice(1)) })),
-          ),
-        ),
-      );
-    },
-    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
-  };
-}
-
-let owners = 0;
-const join = (store: Store, options: Partial<JoinOptions> = {}): Promise<QueueSession> =>
-  store.queue.join({
-    relay: "r",
-    owner: `owner-${++owners}`,
-    leaseMs: LONG_LEASE_MS,
-    start: "earliest",
-    streams: undefined,
-    unordered: [],
-    batch: { messages: 100, bytes: 1_000_000 },
-    maxParked: 10_000,
-    ...options,
-  });
-
-const contents = (claim: Claim): string[] => claim.messages.map(({ key, body }) => `${key}${String(body)}`);
-
-/** Takes and publishes until there is nothing left; what was published, in order. */
-async function drain(session: QueueSession, count: number): Promise<string[]> {
-  const journal: string[] = [];
-  await until(
-    async () => {
-      await session.tend();
-      for (let claim = await session.claim(); claim !== undefined; claim = await session.claim()) {
-        const admitted = session.admit(claim);
-        const goes = claim.messages.map((_, i) => admitted === "all" || admitted[i] === true);
-        await session.settle(
-          claim,
-          goes.map((go): Outcome => (go ? PUBLISHED : { status: "waiting" })),
-        );
-        journal.push(...contents(claim).filter((_, i) => goes[i] === true));
-      }
-      return journal.length >= count;
-    },
-    { what: `delivery of ${count}`, timeoutMs: 15_000 },
-  );
-  return journal;
-}
-
-/** The first claim of a process that may be slow to get its lanes. */
-async function firstClaim(session: QueueSession): Promise<Claim> {
-  return until<Claim>(
-    async () => {
-      await session.tend();
-      return (await session.claim()) ?? false;
-    },
-    { what: "a claim" },
-  );
-}
-
-const ofKey = (journal: readonly string[], key: string): number[] =>
-  journal.filter((one) => one.startsWith(key)).map((one) => Number(one.slice(key.length)));
+const scene = (): Promise<Scene> => mongoScene(slot.server.url);
 
 const isClaim = (method: string, [, update]: unknown[]): boolean =>
   method === "updateMany" && JSON.stringify(update).includes('"processing"');

@@ -1,12 +1,12 @@
 import { writeFileSync } from "node:fs";
 import { Soak } from "./soak.ts";
 import { soakOptions } from "./soak-options.ts";
-import { stageNamed } from "./stage.ts";
+import { stageName, stageNamed } from "./stage.ts";
 import { forgetCompiled } from "./supervised.ts";
 
 const options = soakOptions(process.argv.slice(2));
 if (options !== undefined) {
-  const stage = await stageNamed(options.store);
+  const stage = await stageNamed(stageName(options.store, options.source));
   const server = await stage.start();
   try {
     const result = await new Soak(stage, server, options).run();

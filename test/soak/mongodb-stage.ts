@@ -1,5 +1,5 @@
 import { type ClientSession, MongoClient } from "mongodb";
-import { createMongoStore, type MongoStore } from "../../src/stores/mongodb/index.ts";
+import { createMongoStore, type MongoStore, type MongoStoreOptions } from "../../src/stores/mongodb/index.ts";
 import { startMongodb } from "../harness/start-mongodb.ts";
 import type { BusinessRow, Fact } from "./checker.ts";
 import type { Stage, Watch, World } from "./stage.ts";
@@ -14,6 +14,8 @@ interface Effect extends Fact {
   seq: number;
 }
 
+type Source = Pick<MongoStoreOptions, "source" | "onEvent">;
+
 /** A transaction that a killed process left open holds what it wrote until then. */
 const TRANSACTION_SECONDS = 3;
 
@@ -21,8 +23,8 @@ export function openMongo(url: string, connections: number): MongoClient {
   return new MongoClient(url, { maxPoolSize: connections, serverSelectionTimeoutMS: 5000 });
 }
 
-export function mongoSoakStore(client: MongoClient): MongoStore<ClientSession> {
-  return createMongoStore({ client });
+export function mongoSoakStore(client: MongoClient, by: Source = {}): MongoStore<ClientSession> {
+  return createMongoStore({ client, ...by });
 }
 
 export const mongodbStage: Stage = {
@@ -60,6 +62,19 @@ export const mongodbStage: Stage = {
     await db.collection<Effect>("effect").insertOne({ key, n, nonce, seq: order?.seq ?? 0 }, { session });
   },
   watch,
+};
+
+export const mongodbStreamStage: Stage = {
+  ...mongodbStage,
+  name: "mongodb-change-stream",
+  openStore(url, connections) {
+    const client = openMongo(url, connections);
+    const onEvent: Source["onEvent"] = (event) => {
+      const how = event.type === "stream_started" ? `from ${event.from}` : event.error;
+      process.stdout.write(`${event.type} ${how}\n`);
+    };
+    return { store: mongoSoakStore(client, { source: "changeStream", onEvent }), close: () => client.close() };
+  },
 };
 
 function watch(world: World): Watch {

@@ -2,6 +2,8 @@ import { parseArgs } from "node:util";
 
 export interface SoakOptions {
   store: string;
+  /** How relays get new messages, where the store has more than one way. */
+  source: string | undefined;
   seconds: number;
   seed: number;
   /** Where the result goes, as JSON. */
@@ -16,6 +18,7 @@ Writers, relays, consumers and a database that get killed and paused at random; 
 have had its effect once and in order. Exits with 1 when one was lost, doubled, reordered or never committed.
 
   --store NAME       postgres (default) or mongodb
+  --source NAME      how relays get new messages: with mongodb, polling (default) or changeStream
   --seconds N        how long to write and kill (default 20)
   --seed S           seed of all random decisions (default: the time)
   --json FILE        write the result to a file
@@ -30,6 +33,7 @@ export function soakOptions(args: readonly string[]): SoakOptions | undefined {
     args: [...args],
     options: {
       store: { type: "string", default: "postgres" },
+      source: { type: "string" },
       seconds: { type: "string", default: "20" },
       seed: { type: "string", default: String(Date.now() % 1_000_000) },
       json: { type: "string" },
@@ -44,6 +48,7 @@ export function soakOptions(args: readonly string[]): SoakOptions | undefined {
   }
   return {
     store: values.store,
+    source: values.source,
     seconds: wholeNumber("seconds", values.seconds),
     seed: wholeNumber("seed", values.seed),
     json: values.json,

@@ -14,6 +14,15 @@ const WRITERS = 16;
 const RELAYS = 3;
 const CONSUMERS = 2;
 
+/** What processes say that is counted, with so many words behind it. */
+const TOLD = new Map([
+  ["store_error", 1],
+  ["error", 1],
+  ["dead", 0],
+  ["stream_started", 2],
+  ["stream_lost", 1],
+]);
+
 /** One run: write and break for a while, let it drain, compare. */
 export class Soak {
   readonly #stage: Stage;
@@ -140,8 +149,8 @@ export class Soak {
     } else if (word === "events") {
       return;
     }
-    if (word === "store_error" || word === "error" || word === "dead")
-      this.#count(`${word} ${rest.slice(0, word === "dead" ? 0 : 1).join(" ")}`.trim());
+    const told = TOLD.get(word ?? "");
+    if (told !== undefined) this.#count([word, ...rest.slice(0, told)].join(" "));
     if (this.#options.verbose && word !== "done") this.#say(`${name}: ${line.slice(0, 300)}`);
   }
 

@@ -2,7 +2,7 @@ import type { Store } from "../../src/core/contracts.ts";
 import type { BusinessRow, Fact } from "./checker.ts";
 import type { Random } from "./random.ts";
 
-export type StageName = "postgres" | "mongodb";
+export type StageName = "postgres" | "mongodb" | "mongodb-change-stream";
 
 /** A server that can be killed. */
 export interface SoakServer {
@@ -51,8 +51,16 @@ export interface Watch {
   close(): Promise<void>;
 }
 
+/** The stage of a store whose relays get new messages this way. */
+export function stageName(store: string, source = "polling"): string {
+  if (source === "polling") return store;
+  if (store === "mongodb" && source === "changeStream") return "mongodb-change-stream";
+  throw new Error(`--source cannot be ${source} with --store ${store}`);
+}
+
 export async function stageNamed(name: string): Promise<Stage> {
   if (name === "postgres") return (await import("./postgres-stage.ts")).postgresStage;
   if (name === "mongodb") return (await import("./mongodb-stage.ts")).mongodbStage;
+  if (name === "mongodb-change-stream") return (await import("./mongodb-stage.ts")).mongodbStreamStage;
   throw new Error(`--store must be postgres or mongodb, got ${name}`);
 }

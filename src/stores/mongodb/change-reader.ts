@@ -32,6 +32,8 @@ export interface ReaderOptions {
 
 /** How long the server holds a question to which it has no answer yet. A cursor that is killed is noticed only then. */
 const AWAIT_MS = 500;
+const FIRST_AWAIT_MS = 1;
+const FIRST_ANSWER_MS = 3000;
 
 /** Reads a change stream ahead: a batch or two in memory, and one question under way. */
 export class ChangeReader {
@@ -60,15 +62,21 @@ export class ChangeReader {
 
   static async open(options: ReaderOptions, start: StreamStart): Promise<ChangeReader> {
     const session = options.database.startSession({ causalConsistency: false });
-    try {
-      const { id, position } = await openCursor(options, session, start);
-      const reader = new ChangeReader(options, session, id, position);
-      reader.read();
-      return reader;
-    } catch (error) {
+    const opened = await openCursor(options, session, start).catch(async (error: unknown) => {
       await session.endSession();
       throw error;
+    });
+    const reader = new ChangeReader(options, session, opened.id, opened.position);
+    try {
+      // Only the first batch tells whether the oplog still holds what comes after the start. Where there is so much to
+      // read through that it takes long, a scan is sooner done.
+      await reader.#ask(FIRST_AWAIT_MS, Math.min(options.deadlineMs, FIRST_ANSWER_MS));
+    } catch (error) {
+      reader.close();
+      throw error;
     }
+    reader.read();
+    return reader;
   }
 
   /** There is something to take. */
@@ -135,17 +143,21 @@ export class ChangeReader {
   }
 
   async #readBatch(): Promise<void> {
-    const { database, collection, limit, deadlineMs } = this.#options;
-    const more = { getMore: this.#cursor, collection, batchSize: limit.messages, maxTimeMS: AWAIT_MS };
     try {
-      const answer = database.db.command(more, { ...READ_OPTIONS, session: this.#session });
-      const { cursor } = (await answeredWithin(answer, AWAIT_MS + deadlineMs)) as { cursor: Document };
+      await this.#ask(AWAIT_MS, AWAIT_MS + this.#options.deadlineMs);
       this.#broken = false;
-      this.#receive(cursor["nextBatch"] as Insert[], tokenOf(cursor));
-      if (cursor["id"] === 0) throw new Error("The change stream ended: the collection was dropped or renamed");
     } catch (error) {
       await this.#mend(error);
     }
+  }
+
+  async #ask(maxTimeMS: number, deadlineMs: number): Promise<void> {
+    const { database, collection, limit } = this.#options;
+    const more = { getMore: this.#cursor, collection, batchSize: limit.messages, maxTimeMS };
+    const answer = database.db.command(more, { ...READ_OPTIONS, session: this.#session });
+    const { cursor } = (await answeredWithin(answer, deadlineMs)) as { cursor: Document };
+    this.#receive(cursor["nextBatch"] as Insert[], tokenOf(cursor));
+    if (cursor["id"] === 0) throw new Error("The change stream ended: the collection was dropped or renamed");
   }
 
   #receive(inserts: readonly Insert[], token: string): void {

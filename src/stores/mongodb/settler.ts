@@ -53,7 +53,7 @@ export class Settler {
     this.#pending.record(claim, outcomes, keys, clock.monotonic(), serverNow());
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#pending.waiters.push({ resolve, reject });
-    this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined));
+    this.#flushing ??= this.#flush();
     return promise;
   }
 
@@ -74,7 +74,11 @@ export class Settler {
     await Promise.resolve();
     for (;;) {
       const batch = this.#pending;
-      if (batch === undefined) return;
+      if (batch === undefined) {
+        // At once: what is reported before anybody else has had a turn must find nobody at it.
+        this.#flushing = undefined;
+        return;
+      }
       this.#pending = undefined;
       try {
         await this.#writeSturdily(batch);

@@ -75,7 +75,7 @@ export class Settler {
     batch.drained.push(...claim.keys);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     batch.waiters.push({ resolve, reject });
-    this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined));
+    this.#flushing ??= this.#flush();
     return promise;
   }
 
@@ -96,7 +96,11 @@ export class Settler {
     await Promise.resolve();
     for (;;) {
       const next = this.#pending.entries().next();
-      if (next.done === true) return;
+      if (next.done === true) {
+        // At once: what is reported before anybody else has had a turn must find nobody at it.
+        this.#flushing = undefined;
+        return;
+      }
       const [cursor, batch] = next.value;
       this.#pending.delete(cursor);
       try {

@@ -128,6 +128,24 @@ export const claimCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "settles a claim that is reported in the moment the one before it is settled",
+    async run(context) {
+      await enqueue(context, ...numbered(1, 6));
+      const session = await join(context.store, by(2));
+      const claims = [await session.claim(), await session.claim(), await session.claim()];
+      for (const claim of claims) {
+        assert.ok(claim !== undefined);
+        await session.settle(
+          claim,
+          claim.messages.map(() => PUBLISHED),
+        );
+      }
+      const [figures] = await context.store.admin.relays();
+      assert.equal(figures?.published, 6n);
+    },
+  },
+  {
+    role,
     name: "settles the leading messages of a claim and gives the rest to whoever comes next",
     async run(context) {
       await enqueue(context, ...numbered(1, 5));

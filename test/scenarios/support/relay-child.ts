@@ -1,8 +1,10 @@
 import { createInterface } from "node:readline";
 import { UnavailableError } from "../../../src/core/errors.ts";
-import type { Publisher, PublishResult } from "../../../src/core/contracts.ts";
+import { MongoClient } from "mongodb";
+import type { Publisher, PublishResult, Store } from "../../../src/core/contracts.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
+import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { openPool } from "./outbox-database.ts";
 import { numberedOf } from "./recording-publisher.ts";
@@ -73,8 +75,13 @@ function report(word: string, messages: readonly Message[]): void {
     say(word, { ...numberedOf(message), id: message.id, position: message.position, at: Date.now() });
 }
 
+function openStore({ url, source = "polling" }: ChildConfig): Store {
+  if (!url.startsWith("mongodb://")) return createPostgresStore({ client: openPool(url, 5) });
+  return createMongoStore({ client: new MongoClient(url), source, onEvent: (event) => say("event", event) });
+}
+
 const relay = createRelay({
-  store: createPostgresStore({ client: openPool(config.url, 5) }),
+  store: openStore(config),
   name: config.name ?? "orders",
   publisher,
   leaseMs: config.leaseMs ?? 2000,

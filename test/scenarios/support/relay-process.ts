@@ -3,7 +3,10 @@ import { type NodeProcess, spawnNode } from "../../harness/spawn-node.ts";
 import type { Numbered } from "./outbox-database.ts";
 
 export interface ChildConfig {
+  /** postgres://… or mongodb://… */
   url: string;
+  /** With MongoDB. */
+  source?: "polling" | "changeStream";
   /** Default "orders". */
   name?: string;
   leaseMs?: number;

@@ -1,0 +1,111 @@
+import type { Claim, JoinOptions, Outcome, QueueSession } from "../../src/core/contracts.ts";
+import type { NewMessage } from "../../src/core/message.ts";
+import { createOutbox } from "../../src/outbox/outbox.ts";
+import {
+  createMongoStore,
+  type MongoStore,
+  type MongoStoreOptions,
+  type SourceEvent,
+} from "../../src/stores/mongodb/index.ts";
+import { until } from "../harness/index.ts";
+import { type InterceptingMongo, interceptingMongo } from "./intercepting-mongo.ts";
+import { type MongoDatabase, mongoDatabase } from "./mongodb-database.ts";
+
+export const PUBLISHED: Outcome = { status: "published" };
+export const LONG_LEASE_MS = 30_000;
+
+export interface Scene extends AsyncDisposable {
+  readonly database: MongoDatabase;
+  /** The store whose operations can be broken. */
+  readonly broken: MongoStore;
+  readonly hook: InterceptingMongo;
+  /** Another process, whose operations are not. */
+  readonly store: MongoStore;
+  /** What happened to the change streams of both. */
+  readonly events: SourceEvent[];
+  /** In one transaction; "a1" is the message 1 of key a. */
+  enqueue(...messages: readonly string[]): Promise<void>;
+  enqueueAll(messages: readonly NewMessage[]): Promise<void>;
+}
+
+export async function mongoScene(url: string, by: Pick<MongoStoreOptions, "source"> = {}): Promise<Scene> {
+  const database = await mongoDatabase(url);
+  const hook = interceptingMongo(database.client);
+  const events: SourceEvent[] = [];
+  const options = { ...by, onEvent: (event: SourceEvent) => events.push(event) };
+  const store = createMongoStore({ client: database.client, ...options });
+  await store.migrator.migrate();
+  const outbox = createOutbox({ store });
+  const enqueueAll = async (messages: readonly NewMessage[]): Promise<void> => {
+    await database.client.withSession((session) => session.withTransaction(() => outbox.enqueue(session, messages)));
+  };
+  return {
+    database,
+    hook,
+    store,
+    events,
+    broken: createMongoStore({ client: hook.client, ...options }),
+    enqueueAll,
+    enqueue: (...messages) => enqueueAll(messages.map(numbered)),
+    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
+  };
+}
+
+/** "a1" is the message 1 of key a. */
+export function numbered(text: string): NewMessage {
+  return { stream: "s", type: "t", key: text.slice(0, 1), payload: Number(text.slice(1)) };
+}
+
+let owners = 0;
+
+export function join(store: MongoStore, options: Partial<JoinOptions> = {}): Promise<QueueSession> {
+  return store.queue.join({
+    relay: "r",
+    owner: `owner-${++owners}`,
+    leaseMs: LONG_LEASE_MS,
+    start: "earliest",
+    streams: undefined,
+    unordered: [],
+    batch: { messages: 100, bytes: 1_000_000 },
+    maxParked: 10_000,
+    ...options,
+  });
+}
+
+export const contents = (claim: Claim): string[] => claim.messages.map(({ key, body }) => `${key}${String(body)}`);
+
+/** Takes and publishes until there is nothing left; what was published, in order. */
+export async function drain(session: QueueSession, count: number): Promise<string[]> {
+  const journal: string[] = [];
+  await until(
+    async () => {
+      await session.tend();
+      for (let claim = await session.claim(); claim !== undefined; claim = await session.claim()) {
+        const admitted = session.admit(claim);
+        const goes = claim.messages.map((_, i) => admitted === "all" || admitted[i] === true);
+        await session.settle(
+          claim,
+          goes.map((go): Outcome => (go ? PUBLISHED : { status: "waiting" })),
+        );
+        journal.push(...contents(claim).filter((_, i) => goes[i] === true));
+      }
+      return journal.length >= count;
+    },
+    { what: `delivery of ${count}`, timeoutMs: 15_000 },
+  );
+  return journal;
+}
+
+/** The first claim of a process that may be slow to get its lanes. */
+export async function firstClaim(session: QueueSession): Promise<Claim> {
+  return until<Claim>(
+    async () => {
+      await session.tend();
+      return (await session.claim()) ?? false;
+    },
+    { what: "a claim" },
+  );
+}
+
+export const ofKey = (journal: readonly string[], key: string): number[] =>
+  journal.filter((one) => one.startsWith(key)).map((one) => Number(one.slice(key.length)));
