@@ -35,19 +35,26 @@ export async function drainByStream(client: MongoClient, name: string): Promise<
   return { handled: handled(), ms: performance.now() - started, from };
 }
 
+const LANES = Array.from({ length: 64 }, (_, lane) => lane);
+
+/** What the relay asks for. */
+const INSERTS = {
+  operationType: "insert",
+  "fullDocument.waits": "ready",
+  "fullDocument.lane": { $in: LANES },
+  "fullDocument.stream": { $not: /^inbox\./ },
+};
+
 /** The limit: the same inserts by the driver's own change stream, and nothing done with them. */
 export async function readBareStream(client: MongoClient, name: string, { from, messages }: Filled): Promise<Drained> {
   const started = performance.now();
   const stream = client
     .db()
     .collection(name)
-    .watch(
-      [
-        { $match: { operationType: "insert", "fullDocument.waits": "ready" } },
-        { $project: { clusterTime: 1, fullDocument: 1 } },
-      ],
-      { startAtOperationTime: from, batchSize: BATCH },
-    );
+    .watch([{ $match: INSERTS }, { $project: { clusterTime: 1, fullDocument: 1 } }], {
+      startAtOperationTime: from,
+      batchSize: BATCH,
+    });
   let handled = 0;
   try {
     while (handled < messages) {

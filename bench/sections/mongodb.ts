@@ -12,9 +12,11 @@ import {
   resetSeed,
   resetTxbox,
 } from "../lib/mongodb-rounds.ts";
-import { interleave, mustEqual } from "../lib/rounds.ts";
+import { drainByStream, fillForStream, readBareStream } from "../lib/mongodb-stream-rounds.ts";
+import { interleave, mustEqual, type Rounds } from "../lib/rounds.ts";
 
-export const summary = "drain MongoDB: batches against one document at a time, and against batches by hand";
+export const summary =
+  "drain MongoDB: batches against one document at a time and against batches by hand; by change stream against the bare stream";
 
 const MESSAGES = { quick: 10_000, full: 50_000 };
 const ONE_BY_ONE = { quick: 500, full: 2000 };
@@ -71,7 +73,40 @@ export async function run(context: Context): Promise<void> {
     for (let round = 0; round < results.txbox.length; round++) among.push(await txbox());
     report.rate("mongodb_drain_among_done", among, "msg/s", `${of(DONE)} done documents in the collection`);
     report.ratio("mongodb_drain_among_done_vs_alone", "mongodb_drain_among_done", "mongodb_drain_txbox", "about 1");
+    await measureStream(context, client, messages, of(ROUNDS));
   } finally {
     await client.close();
   }
+}
+
+/** Fresh messages for every round: what was reset would come by the stream as updates. */
+async function measureStream(
+  { report, say }: Context,
+  client: MongoClient,
+  messages: number,
+  rounds: Rounds,
+): Promise<void> {
+  say("mongodb: measuring the change stream");
+  let round = 0;
+  let filled: Awaited<ReturnType<typeof fillForStream>>;
+  const results = await interleave(rounds, {
+    stream_bare: {
+      async run() {
+        filled = await fillForStream(client, `stream_${++round}`, messages);
+        const { handled, ms } = await readBareStream(client, `stream_${round}`, filled);
+        mustEqual("mongodb, messages of the bare stream", handled, messages);
+        return (handled * 1000) / ms;
+      },
+    },
+    stream_txbox: {
+      async run() {
+        const { handled, ms, from } = await drainByStream(client, `stream_${round}`);
+        mustEqual("mongodb, messages by the stream", handled, messages);
+        if (from !== "resume") throw new Error(`the stream did not go on from where it was: ${from}`);
+        return (handled * 1000) / ms;
+      },
+    },
+  });
+  for (const [name, rates] of Object.entries(results)) report.rate(`mongodb_${name}`, rates, "msg/s");
+  report.ratio("mongodb_stream_vs_bare", "mongodb_stream_txbox", "mongodb_stream_bare", "≥ 0.5");
 }

@@ -34,11 +34,17 @@ export function unknownSource(source: unknown): TxboxError {
   });
 }
 
-export function noChangeStreams(): TxboxError {
-  return new TxboxError("invalid_option", "This MongoDB is a standalone server, which has no change streams", {
-    field: "source",
-    fix: 'Start it as a replica set of one node (mongod --replSet rs0, then rs.initiate()), or create the store with source: "polling"',
-  });
+export function noChangeStreams(sharded: boolean): TxboxError {
+  const polling = 'create the store with source: "polling"';
+  return sharded
+    ? new TxboxError("invalid_option", "Messages by change stream are not for sharded clusters", {
+        field: "source",
+        fix: `Keep the outbox in a replica set of its own, or ${polling}`,
+      })
+    : new TxboxError("invalid_option", "This MongoDB is a standalone server, which has no change streams", {
+        field: "source",
+        fix: `Start it as a replica set of one node (mongod --replSet rs0, then rs.initiate()), or ${polling}`,
+      });
 }
 
 const NO_REPLICA_SET = 20;

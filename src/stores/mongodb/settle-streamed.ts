@@ -12,7 +12,7 @@ export interface Hold {
 }
 
 /** One after the other, a thousand updates take the server longer than a thousand messages by the stream. */
-const PARALLEL = 2;
+const PARALLEL = 3;
 const WORTH_PARTING = 200;
 
 /**

@@ -48,10 +48,10 @@ export async function operationTime(options: LookOptions): Promise<ClusterTime> 
   return (await run(options, { ping: 1 }))["operationTime"] as ClusterTime;
 }
 
-/** Change streams and looks at one moment are for replica sets, behind a mongos or not. */
+/** A standalone server has no change streams, and what a mongos says of the time is not that of the shard. */
 export async function requireReplicaSet({ db }: Database): Promise<void> {
   const { setName, msg } = await db.command({ hello: 1 });
-  if (typeof setName !== "string" && msg !== "isdbgrid") throw noChangeStreams();
+  if (typeof setName !== "string") throw noChangeStreams(msg === "isdbgrid");
 }
 
 function run({ stream, deadlineMs }: LookOptions, command: Document): Promise<Document> {
