@@ -13,7 +13,7 @@ import { RecordingPublisher, upTo } from "./support/recording-publisher.ts";
 interface Copy {
   text: string;
   submit: unknown;
-  handleCopyData(message: object): void;
+  handleCopyData: (this: void, message: object) => void;
   handleError(error: unknown): void;
 }
 
@@ -189,6 +189,35 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     await relay.start();
     await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
     expect(left).toEqual([]);
+  });
+
+  it("because something on the way lost a row: it is not taken for all there is", async () => {
+    const pool = new pg.Pool({ connectionString: database.url });
+    let left = 2;
+    pool.on("connect", (client) => {
+      const query = client.query.bind(client) as (...args: unknown[]) => unknown;
+      client.query = ((first: Copy, ...rest: unknown[]) => {
+        if (!("handleCopyData" in Object(first))) return query(first, ...rest);
+        const { handleCopyData } = first;
+        return query(
+          { ...first, handleCopyData: (row: object) => void (left-- === 1 || handleCopyData(row)) },
+          ...rest,
+        );
+      }) as typeof client.query;
+    });
+    relay = createRelay({
+      store: createPostgresStore({ client: pool }),
+      name: "orders",
+      publisher,
+      batchSize: 10,
+      maintenance: false,
+    });
+    await database.enqueue(series("a", 30));
+    await relay.start();
+    await until(() => publisher.firsts("a").length === 30, { what: "all of them", timeoutMs: 5000 });
+    expect(publisher.firsts("a")).toEqual(upTo(30));
+    await relay.stop();
+    await pool.end();
   });
 
   it.each([

@@ -135,8 +135,11 @@ export class PageReader {
         const row = rows.add(message);
         if (row !== undefined) reading.add(new LogMessage(row));
       };
-      this.#copies = await this.#sql.copy(copyPageSql(this.#names, shape, params), add);
-      if (this.#copies) return;
+      const sent = await this.#sql.copy(copyPageSql(this.#names, shape, params), add);
+      // Fewer than were asked for means that nothing follows, so none may be missing.
+      if (sent === reading.arrivals) return;
+      if (sent !== undefined) throw new Error(`${sent} messages were sent, and ${reading.arrivals} have arrived`);
+      this.#copies = false;
     }
     const rows = await this.#sql.query(pageSql(this.#names, shape), params);
     for (const row of rows) reading.add(new LogMessage(row));

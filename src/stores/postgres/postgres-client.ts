@@ -16,8 +16,11 @@ export interface SqlRunner {
 
 /** Reads in bulk as well. */
 export interface CopyRunner extends SqlRunner {
-  /** A COPY to stdout, row by row as they arrive; false, and nothing was run: the driver has no such thing. */
-  copy(text: string, onRow: (message: Buffer) => void, signal?: AbortSignal): Promise<boolean>;
+  /**
+   * A COPY to stdout, row by row as they arrive; in the end how many there were. Undefined, and nothing was run: the driver
+   * has no such thing.
+   */
+  copy(text: string, onRow: (message: Buffer) => void, signal?: AbortSignal): Promise<number | undefined>;
 }
 
 /** Runs also statements of which only the number of rows matters, and scripts, which take no parameters. */
@@ -306,7 +309,7 @@ async function commit(client: PgPoolClient): Promise<void> {
   throw Object.assign(new Error(`${message}. Use a savepoint around a statement that may fail`), { code: "25P02" });
 }
 
-const cannotCopy = (): Promise<boolean> => Promise.resolve(false);
+const cannotCopy = (): Promise<undefined> => Promise.resolve(undefined);
 
 function postgresJsDatabase(client: PostgresJs): Database {
   const transaction = <T>(run: (tx: PostgresTx, sql: ScriptRunner) => Promise<T>): Promise<T> =>

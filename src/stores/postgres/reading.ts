@@ -10,13 +10,14 @@ export class Reading {
   readonly count: number;
   /** Bodies of more bytes were left out. */
   readonly inline: number;
+  /** How many have come so far. */
+  arrivals = 0;
   /** What comes after all of this. */
   next: Reading | undefined;
   /** What is left follows this position. */
   #after: string;
   /** What is left: bodies may be large, so whatever was taken is not held any longer. */
   readonly #messages: LogMessage[] = [];
-  #arrivals = 0;
   #bytes = 0;
   #ended = false;
   #failure: { error: unknown } | undefined;
@@ -38,7 +39,7 @@ export class Reading {
   }
 
   add(message: LogMessage): void {
-    this.#arrivals++;
+    this.arrivals++;
     this.#bytes += message.size;
     if (this.#messages.push(message) >= this.#wanted) this.#arrived?.();
   }
@@ -89,11 +90,11 @@ export class Reading {
 
   /** Nothing follows what was read. One that failed may have arrived in part, and says nothing about what follows. */
   get complete(): boolean {
-    return this.#ended && this.#failure === undefined && this.#arrivals < this.count;
+    return this.#ended && this.#failure === undefined && this.arrivals < this.count;
   }
 
   /** Bytes of a message; undefined when there was none. */
   get average(): number | undefined {
-    return this.#arrivals === 0 ? undefined : Math.max(1, this.#bytes / this.#arrivals);
+    return this.arrivals === 0 ? undefined : Math.max(1, this.#bytes / this.arrivals);
   }
 }
