@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import type { Fields, Transport } from "../shared/transport.ts";
+import { bytesOf, type Fields, type Transport } from "../shared/transport.ts";
 
 /** Kafka's headers are bytes; CloudEvents prefixes its attributes with `ce_`. */
 export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
@@ -65,10 +65,6 @@ function bytesOfName(name: string): Buffer {
 
 export function headersOf(fields: Fields): Map<Buffer, Buffer> {
   return new Map(Object.entries(fields).map(([name, text]) => [bytesOfName(name), Buffer.from(text)]));
-}
-
-export function bytesOf(body: string | Uint8Array): Buffer {
-  return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
 }
 
 const NOTHING = new Uint8Array(0);

@@ -20,10 +20,6 @@ export interface SealedForRabbitmq {
   readonly options: RabbitmqPublish;
 }
 
-export function bytesOf(body: string | Uint8Array): Buffer {
-  return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-}
-
 /** Properties and headers of a message: what AMQP has a property for is there as well, for those who read those. */
 export function sealForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): RabbitmqPublish {
   const headers = sealEnvelope(message, format, AMQP, source);

@@ -1,7 +1,7 @@
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import type { Transport } from "../shared/transport.ts";
+import { bytesOf, type Transport } from "../shared/transport.ts";
 import type { RedisArgument } from "./redis-client.ts";
 
 /** The field that has the body; all others are the envelope. */
@@ -37,7 +37,7 @@ export function sealEntry(message: Message, format: EnvelopeFormat, source: stri
   }
   if (values.length > MAX_FIELDS) throw tooManyHeaders(values.length);
   const { body } = message;
-  values.push(typeof body === "string" ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength));
+  values.push(typeof body === "string" ? body : bytesOf(body));
   return { shape: shape + BODY, values };
 }
 

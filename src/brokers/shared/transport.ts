@@ -25,3 +25,8 @@ export function decodeText(text: string, { asciiOnly }: Transport): string {
     return text;
   }
 }
+
+/** A body as bytes, without copying those that are. */
+export function bytesOf(body: string | Uint8Array): Buffer {
+  return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+}
