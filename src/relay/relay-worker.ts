@@ -83,10 +83,9 @@ export class RelayWorker {
     this.#pace.busy();
     this.#prefetched = this.#session.claim();
     // Its error comes up when it is awaited; until then it must not count as unhandled.
-    this.#prefetched.then(
-      (next) => next !== undefined && this.#settings.publisher.prepare?.(next.messages),
-      () => undefined,
-    );
+    this.#prefetched
+      .then((next) => next !== undefined && this.#settings.publisher.prepare?.(next.messages))
+      .catch(() => undefined);
     const startedAt = this.#settings.clock.monotonic();
     const outcomes =
       claim.messages.length === 0 ? [] : await publishClaim(claim, this.#session, this.#settings, this.#stop);
