@@ -1,8 +1,9 @@
 import { systemClock } from "../core/clock.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock, Publisher, Store } from "../core/contracts.ts";
-import { describeError, TxboxError } from "../core/errors.ts";
+import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
+import { teller } from "../core/teller.ts";
 import { uuidv7 } from "../core/uuid.ts";
 import type { RelayEvent } from "./relay-events.ts";
 
@@ -138,18 +139,9 @@ export function relaySettings(options: RelayOptions): RelaySettings {
     leaseMs,
     maxPollMs,
     maintenance: options.maintenance ?? true,
-    emit: onEvent === undefined ? () => undefined : (event) => tell(onEvent, event),
+    emit: teller(onEvent),
     clock: options.clock ?? systemClock,
   };
-}
-
-/** A listener that throws must not cost a settle. */
-function tell(listener: (event: RelayEvent) => void, event: RelayEvent): void {
-  try {
-    listener(event);
-  } catch (error) {
-    process.emitWarning(`onEvent threw on "${event.type}": ${describeError(error)}`, "TxboxWarning");
-  }
 }
 
 function requireRole(role: object | undefined, method: string, field: string, wanted: string): void {

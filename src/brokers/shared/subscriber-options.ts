@@ -1,8 +1,8 @@
 import type { BackoffOptions } from "../../core/backoff.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { Clock } from "../../core/contracts.ts";
-import { describeError } from "../../core/errors.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { teller } from "../../core/teller.ts";
 
 /** What a subscriber tells its host; all of it is rare. */
 export type SubscriberEvent =
@@ -55,16 +55,7 @@ export function subscriberSettings(of: string, options: SubscriberOptions): Subs
     maxAttempts,
     backoff,
     outageBackoff: { baseMs: 100, maxMs: 10_000 },
-    emit: onEvent === undefined ? () => undefined : (event) => tell(onEvent, event),
+    emit: teller(onEvent),
     clock: options.clock ?? systemClock,
   };
-}
-
-/** A listener that throws must not cost an acknowledgement. */
-function tell(listener: (event: SubscriberEvent) => void, event: SubscriberEvent): void {
-  try {
-    listener(event);
-  } catch (error) {
-    process.emitWarning(`onEvent threw on "${event.type}": ${describeError(error)}`, "TxboxWarning");
-  }
 }

@@ -2,6 +2,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { notifyEnqueued } from "../../core/hint.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { teller } from "../../core/teller.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
@@ -71,7 +72,7 @@ export function createMongoStore<Client extends MongoClientLike>(
   const { retentionMs = 7 * DAY_MS, receiptRetentionMs = 14 * DAY_MS } = options;
   requireInteger(of, "retentionMs", retentionMs, 1000);
   requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
-  const { source = "polling", onEvent = () => undefined } = options;
+  const { source = "polling" } = options;
   if (source !== "polling" && source !== "changeStream") throw unknownSource(source);
   const database = databaseOf(options.client, options.database);
   const names = mongoNames(collection, inboxCollection);
@@ -91,6 +92,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
+  const onEvent = teller(options.onEvent);
   const stream = { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
 
   const store: MongoStore<SessionOf<Client>> = {

@@ -1,0 +1,15 @@
+import { describeError } from "./errors.ts";
+
+/** A listener that throws costs nothing but a warning. */
+export function teller<Event extends { type: string }>(
+  listener: ((event: Event) => void) | undefined,
+): (event: Event) => void {
+  if (listener === undefined) return () => undefined;
+  return (event) => {
+    try {
+      listener(event);
+    } catch (error) {
+      process.emitWarning(`onEvent threw on "${event.type}": ${describeError(error)}`, "TxboxWarning");
+    }
+  };
+}
