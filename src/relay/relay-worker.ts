@@ -73,9 +73,10 @@ export class RelayWorker {
 
   /** One batch; false when there was none. */
   async #step(): Promise<boolean> {
+    const askedAhead = this.#prefetched !== undefined;
     let claim = await this.#nextClaim();
-    if (claim === undefined && this.#unsettled.size > 0) {
-      // The store may wait for settles before it gives out more.
+    if (claim === undefined && (askedAhead || this.#unsettled.size > 0)) {
+      // The store may wait for settles before it gives out more, and was asked while something was in hand.
       await this.#allSettled();
       claim = await this.#session.claim();
     }

@@ -122,7 +122,8 @@ function headersOf({ headers }: Document): Headers | undefined {
 
 /** Why a document cannot be a message; undefined when it can. Somebody may have edited it by hand. */
 export function whyUnreadable(document: Document): string | undefined {
-  const { stream, event_type, key, lane, position, payload, payload_format, headers, attempts, status } = document;
+  const { stream, event_type, key, lane, position, payload, payload_format, headers, attempts, status, waits } =
+    document;
   if (typeof stream !== "string" || stream === "") return `stream is ${shown(stream)}`;
   if (typeof event_type !== "string" || event_type === "") return `event_type is ${shown(event_type)}`;
   if (key != null && typeof key !== "string") return `key is ${shown(key)}`;
@@ -133,7 +134,9 @@ export function whyUnreadable(document: Document): string | undefined {
     return "payload is not JSON text";
   if (headers != null && !isHeaders(headers)) return `headers are ${shown(headers)}`;
   if (!Number.isInteger(attempts)) return `attempts is ${shown(attempts)}`;
-  if (status !== "new" && status !== "failed") return `status is ${shown(status)}`;
+  // What has failed is parked: among the ready ones no claim or settle would ever match it.
+  const possible = status === "new" || (status === "failed" && waits !== "ready");
+  if (!possible) return `status is ${shown(status)}`;
   if (!(document["created_at"] instanceof Date)) return `created_at is ${shown(document["created_at"])}`;
   if (!(document["next_retry_at"] instanceof Date)) return `next_retry_at is ${shown(document["next_retry_at"])}`;
   return undefined;

@@ -34,8 +34,10 @@ export async function readyAt(options: LookOptions, filter: Document): Promise<R
   for (let attempt = 1; ; attempt++) {
     try {
       const { cursor } = (await run(options, command)) as { cursor: Document };
-      const [last] = cursor["firstBatch"] as { position: number }[];
-      return { at: cursor["atClusterTime"] as ClusterTime, last: last?.position };
+      const [last] = cursor["firstBatch"] as { position?: number }[];
+      // One that was edited until it had no position is there all the same, before all others.
+      const position = last === undefined ? undefined : (last.position ?? Number.NEGATIVE_INFINITY);
+      return { at: cursor["atClusterTime"] as ClusterTime, last: position };
     } catch (error) {
       if (!isSnapshotUnavailable(error) || attempt === TRIES) throw error;
       await options.clock.sleep(PAUSE_MS);

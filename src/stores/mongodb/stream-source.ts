@@ -127,12 +127,14 @@ export class StreamSource implements MessageSource {
   async ready(scope: ClaimScope): Promise<Claimed> {
     // Whoever dies is to blame a message for it, and that has to be a claimed one.
     if (scope.careful !== undefined || this.#rescanDue) this.rescan();
-    for (;;) {
+    for (let scans = 0; ;) {
       if (this.#claims.full) return undefined;
       if (scope.careful !== undefined) return this.#claims.ready(scope);
       if (this.#stream !== undefined) {
         const taken = await this.#take(this.#stream, scope);
-        if (taken !== "again") return taken;
+        if (taken !== "again" && taken !== "overdue") return taken;
+        // What a scan does not find either, such as a write that no majority has yet, must not hold up everything else.
+        if (taken === "overdue" && ++scans > 1) return undefined;
       } else if (this.#scan !== undefined) {
         const claimed = await this.#claimScanned(this.#scan, scope);
         if (claimed !== undefined) return claimed;
@@ -201,7 +203,7 @@ export class StreamSource implements MessageSource {
     return true;
   }
 
-  async #take(stream: OpenStream, scope: ClaimScope): Promise<Claimed | "again"> {
+  async #take(stream: OpenStream, scope: ClaimScope): Promise<Claimed | "again" | "overdue"> {
     const { reader, stragglers, inHand } = stream;
     reader.read();
     if (reader.empty && reader.failure !== undefined) {
@@ -225,7 +227,7 @@ export class StreamSource implements MessageSource {
   }
 
   /** Nothing has come. When the documents say that something should have, it is waited for, and then looked for. */
-  async #whenEmpty(reader: ChangeReader, scope: ClaimScope): Promise<"again" | undefined> {
+  async #whenEmpty(reader: ChangeReader, scope: ClaimScope): Promise<"again" | "overdue" | undefined> {
     const filter = readyFilter(scope.lanes, scope.streams);
     const { clock } = this.#options;
     if (!(await this.#isThere(filter))) {
@@ -236,8 +238,9 @@ export class StreamSource implements MessageSource {
     while (!reader.ready && reader.failure === undefined && clock.monotonic() < until) {
       await reader.arrival(until - clock.monotonic());
     }
-    if (!reader.ready && reader.failure === undefined) this.rescan();
-    return "again";
+    if (reader.ready || reader.failure !== undefined) return "again";
+    this.rescan();
+    return "overdue";
   }
 
   /** While nothing comes, time goes by all the same: whoever goes on from here need not read through it. */
@@ -256,9 +259,9 @@ export class StreamSource implements MessageSource {
     const hint = { _id: 1 };
     // As a rule all of them are, and a number is sooner told than all their ids.
     if ((await outbox.count(filter, { hint })) === doubts.length) return inserts;
-    const found = await outbox.find(filter, { projection: { _id: 1 }, hint, batchSize: doubts.length + 1 });
-    const ready = new Set(found.map(({ _id }) => String(_id)));
-    return inserts.filter(({ fullDocument }, i) => i >= doubts.length || ready.has(String(fullDocument["_id"])));
+    const options = { projection: { _id: 1, position: 1 }, hint, batchSize: doubts.length + 1 };
+    const ready = new Set((await outbox.find(filter, options)).map(nameOf));
+    return inserts.filter(({ fullDocument }, i) => i >= doubts.length || ready.has(nameOf(fullDocument)));
   }
 
   #lost(error: unknown): void {
@@ -276,6 +279,11 @@ export class StreamSource implements MessageSource {
     const { outbox } = this.#options.tables;
     return (await outbox.findOne(filter, { projection: { _id: 1 }, hint: "txbox_ready" })) !== null;
   }
+}
+
+/** With the position: an id may be given again when its document is gone, and what is no text may look the same as text. */
+function nameOf({ _id, position }: Document): string {
+  return `${String(_id)}\0${String(position)}`;
 }
 
 function insertsOf({ lanes, streams }: { lanes: readonly number[]; streams: readonly string[] | null }): Document {
