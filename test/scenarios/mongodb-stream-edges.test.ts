@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Document, MongoClient } from "mongodb";
 import { afterAll, describe, expect, it, vi } from "vitest";
+import { systemClock } from "../../src/core/clock.ts";
 import type { QueueSession } from "../../src/core/contracts.ts";
 import { createRelay } from "../../src/index.ts";
-import { createMongoStore } from "../../src/stores/mongodb/index.ts";
+import { createMongoStore, type SourceEvent } from "../../src/stores/mongodb/index.ts";
 import { createMemoryPublisher } from "../../src/testing/index.ts";
 import { serverOrSkip, startMongodb, until } from "../harness/index.ts";
 import {
@@ -38,7 +40,21 @@ const byHand = (_id: unknown, fields: object = {}) => ({
   ...fields,
 });
 
-const documentsOf = ({ database }: Scene) => database.client.db().collection<{ _id: unknown }>("outbox");
+const documentsOf = ({ database }: Scene) =>
+  database.client.db().collection<{ _id: unknown; key?: string | null }>("outbox");
+
+type Command = { command: Document; proceed: () => Promise<Document> };
+
+/** The client of the scene; what it is to run as a command, such as all that has to do with streams, goes through `run`. */
+function commanding({ database: { client } }: Scene, run: (one: Command) => Promise<Document>): MongoClient {
+  const db = client.db();
+  const command = db.command.bind(db);
+  vi.spyOn(client, "db").mockReturnValue(db);
+  vi.spyOn(db, "command").mockImplementation((...args: Parameters<typeof command>) =>
+    run({ command: args[0], proceed: () => command(...args) }),
+  );
+  return client;
+}
 
 async function follow(on: Scene, session: QueueSession): Promise<QueueSession> {
   await until(
@@ -71,6 +87,22 @@ describe.skipIf(slot.skipped)("documents that somebody edited", () => {
     await on.enqueue("a1");
     expect(await drain(session, 1)).toEqual(["a1"]);
     expect(await on.store.admin.dead({})).toMatchObject([{ id: "bad", lastError: /status/ }]);
+    await session.leave();
+  });
+
+  it("while they were in hand go out once, and are dead letters then", async () => {
+    await using on = await scene();
+    const session = await follow(on, await join(on.store));
+    await on.enqueue("a1");
+    const claim = await firstClaim(session);
+    await documentsOf(on).updateOne({ key: "a" }, { $set: { status: "done" } });
+    await expect(session.settle(claim, [PUBLISHED])).rejects.toMatchObject({ code: "lease_lost" });
+    await on.enqueue("b1");
+    expect(await drain(session, 1)).toEqual(["b1"]);
+    await until(async () => (await session.claim()) === undefined && (await on.store.admin.dead({})).length === 1, {
+      what: "the dead letter",
+    });
+    expect(await on.store.admin.dead({})).toMatchObject([{ key: "a", lastError: /status/ }]);
     await session.leave();
   });
 
@@ -120,15 +152,43 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
     warned.mockRestore();
   });
 
+  it.each([
+    ["from the beginning", false, /no streams here/],
+    ["after a long time", true, /no streams here/],
+    ["not even a look at one moment", false, /no snapshots here/],
+  ] as const)("polls while no stream can be had: %s", async (_, opens, error) => {
+    await using on = await scene();
+    let [broken, laterMs] = [!opens, 0];
+    const client = commanding(on, async ({ command, proceed }) => {
+      if (broken && ("aggregate" in command || "getMore" in command)) throw new Error("no streams here");
+      if (broken && error.source.includes("snapshots") && "find" in command) throw new Error("no snapshots here");
+      return proceed();
+    });
+    const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + laterMs };
+    const onEvent = (event: SourceEvent) => on.events.push(event);
+    const session = await join(createMongoStore({ client, source: "changeStream", onEvent, clock }));
+    if (opens) await follow(on, session);
+    [broken, laterMs] = [true, opens ? 60_000 : 0];
+    const looking = async (): Promise<unknown> => {
+      await until(async () => (await session.claim()) === undefined && on.events.at(-1)?.type === "stream_lost", {
+        what: "the loss",
+      });
+      return undefined;
+    };
+    expect(await Promise.race([looking(), sleep(5000, "it looks for ever")])).toBeUndefined();
+    await on.enqueue("a1");
+    expect(await drain(session, 1)).toEqual(["a1"]);
+    expect(on.events.at(-1)).toMatchObject({ type: "stream_lost", error });
+    expect(on.events.length).toBeLessThan(20);
+    await session.leave();
+    vi.restoreAllMocks();
+  });
+
   it("drains to the end though batches come slowly", async () => {
     await using on = await scene();
-    const { client } = on.database;
-    const db = client.db();
-    const command = db.command.bind(db);
-    vi.spyOn(client, "db").mockReturnValue(db);
-    vi.spyOn(db, "command").mockImplementation(async (...args: Parameters<typeof command>) => {
-      if ("getMore" in args[0]) await sleep(80);
-      return command(...args);
+    const client = commanding(on, async ({ command, proceed }) => {
+      if ("getMore" in command) await sleep(80);
+      return proceed();
     });
     const store = createMongoStore({ client, source: "changeStream" });
     const publisher = createMemoryPublisher();

@@ -134,12 +134,15 @@ export class ChangeReader {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    const { database, collection } = this.#options;
-    const killed = database.db.command({ killCursors: collection, cursors: [this.#cursor] }).catch(() => undefined);
     // The session may serve others when nothing is under way on it.
-    void Promise.all([killed, this.#reading])
+    void Promise.all([this.#kill(), this.#reading])
       .then(() => this.#session.endSession())
       .catch(() => undefined);
+  }
+
+  async #kill(): Promise<void> {
+    const { database, collection } = this.#options;
+    await database.db.command({ killCursors: collection, cursors: [this.#cursor] }).catch(() => undefined);
   }
 
   async #readBatch(): Promise<void> {
@@ -189,8 +192,11 @@ export class ChangeReader {
     if (this.#broken) return this.#fail(error);
     this.#broken = true;
     try {
+      // Where only an answer was lost, the server would keep it.
+      void this.#kill();
       const start = { resumeAfter: { _data: this.#received } };
       this.#cursor = (await openCursor(this.#options, this.#session, start)).id;
+      if (this.#closed) await this.#kill();
     } catch (second) {
       this.#fail(second);
     }

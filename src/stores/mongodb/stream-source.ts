@@ -69,7 +69,8 @@ export class StreamSource implements MessageSource {
   #rescanDue = false;
   #notes = 0;
   #failures = 0;
-  #openedAt = Number.NEGATIVE_INFINITY;
+  /** Of the stream that is open, or was until a scan. */
+  #openedAt = Number.POSITIVE_INFINITY;
   #refreshedAt = Number.NEGATIVE_INFINITY;
   #openFrom = Number.NEGATIVE_INFINITY;
 
@@ -154,7 +155,11 @@ export class StreamSource implements MessageSource {
     this.#resumable = false;
     if (from !== undefined && (await this.#open(scope, from, "resume"))) return;
     this.#settledTo = undefined;
-    this.#scan = await readyAt(this.#options, readyFilter(scope.lanes, scope.streams));
+    try {
+      this.#scan = await readyAt(this.#options, readyFilter(scope.lanes, scope.streams));
+    } catch (error) {
+      this.#lost(error);
+    }
   }
 
   /** All that was ready at the moment of the scan; undefined when it is through, and the stream is open. */
@@ -246,8 +251,9 @@ export class StreamSource implements MessageSource {
   /** While nothing comes, time goes by all the same: whoever goes on from here need not read through it. */
   async #refresh(filter: Document): Promise<void> {
     this.#refreshedAt = this.#options.clock.monotonic();
-    const { at, last } = await readyAt(this.#options, filter);
-    if (last === undefined) this.#settledTo = at;
+    // Without such a look the stream is as good as before.
+    const look = await readyAt(this.#options, filter).catch(() => undefined);
+    if (look !== undefined && look.last === undefined) this.#settledTo = look.at;
   }
 
   async #stillReady(inserts: readonly Insert[], doubtful: ClusterTime): Promise<readonly Insert[]> {
@@ -255,7 +261,9 @@ export class StreamSource implements MessageSource {
     const doubts = first === -1 ? inserts : inserts.slice(0, first);
     if (doubts.length === 0) return inserts;
     const { outbox } = this.#options.tables;
-    const filter = { _id: { $in: doubts.map(({ fullDocument }) => fullDocument["_id"]) }, waits: "ready" };
+    const ids = doubts.map(({ fullDocument }) => fullDocument["_id"]);
+    // One that was edited in any other way is left to a scan, which reads it as it is now.
+    const filter = { _id: { $in: ids }, waits: "ready", status: "new" };
     const hint = { _id: 1 };
     // As a rule all of them are, and a number is sooner told than all their ids.
     if ((await outbox.count(filter, { hint })) === doubts.length) return inserts;
@@ -270,6 +278,7 @@ export class StreamSource implements MessageSource {
     const windowLost = isHistoryLost(error);
     stream.onEvent({ type: "stream_lost", relay: join.relay, error: describeError(error), windowLost });
     if (clock.monotonic() - this.#openedAt > BACKOFF.maxMs) this.#failures = 0;
+    this.#openedAt = Number.POSITIVE_INFINITY;
     // The first time at once; a stream that cannot be had at all must not take up the time.
     const waitMs = this.#failures++ === 0 ? 0 : backoffMs(this.#failures - 1, BACKOFF);
     this.#openFrom = clock.monotonic() + waitMs;
@@ -277,7 +286,9 @@ export class StreamSource implements MessageSource {
 
   async #isThere(filter: Document): Promise<boolean> {
     const { outbox } = this.#options.tables;
-    return (await outbox.findOne(filter, { projection: { _id: 1 }, hint: "txbox_ready" })) !== null;
+    // A stream tells only of what a majority has.
+    const options = { projection: { _id: 1 }, hint: "txbox_ready", readConcern: { level: "majority" } };
+    return (await outbox.findOne(filter, options)) !== null;
   }
 }
 
