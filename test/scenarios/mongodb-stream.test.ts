@@ -272,6 +272,31 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     await next.leave();
   });
 
+  it.each(["stops", "dies"])("go before what comes later also when the next one %s meanwhile", async (how) => {
+    await using on = await scene();
+    const dropped = await streaming(on);
+    await on.enqueue("a1");
+    await dropped.settle(await firstClaim(dropped), [retry(60_000)]);
+    const swept = Promise.withResolvers<void>();
+    on.hook.intercept = async ({ method, args }, proceed) => {
+      if (method === "updateMany" && JSON.stringify(args[0]).includes("parked")) await swept.promise;
+      return proceed();
+    };
+    const dropping = on.broken.admin.drop("r");
+    await until(async () => (await on.store.admin.relays()).length === 0, { what: "the drop" });
+    const next = await join(on.store, { relay: "next", leaseMs: SHORT_LEASE_MS });
+    await next.tend();
+    expect(await next.claim()).toBeUndefined();
+    await next.tend();
+    if (how === "stops") await next.leave();
+    swept.resolve();
+    await dropping;
+    await on.enqueue("a2");
+    const heir = await join(on.store, { relay: "next" });
+    expect(await drain(heir, 2)).toEqual(["a1", "a2"]);
+    await heir.leave();
+  });
+
   it("that are no messages become dead letters, and the rest goes on", async () => {
     await using on = await scene();
     const session = await streaming(on);

@@ -44,9 +44,7 @@ export interface MessageSource {
   /** Documents become ready otherwise than by an insert. False: it finds them anyway. */
   rescan(): boolean;
   settled(upTo: StreamEnd): void;
-  /** All that was committed before is settled; undefined: not known, or there is no such thing. */
-  settledTo(idle: boolean): ClusterTime | undefined;
-  /** The same, for the relay's document. */
+  /** Up to where all is settled, for the relay's document; undefined: there is no such thing. */
   note(idle: boolean): ResumeNote | undefined;
   close(): void;
 }
@@ -198,7 +196,6 @@ export class ClaimSource implements MessageSource {
     return false;
   }
   settled(): void {}
-  settledTo(): undefined {}
   note(): undefined {}
   close(): void {}
 

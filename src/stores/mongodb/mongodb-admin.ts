@@ -128,7 +128,8 @@ async function drop({ relays, outbox }: Tables, relay: string): Promise<void> {
   await outbox.updateMany({ waits: "parked", relay }, ready);
   await outbox.updateMany({ status: "processing", relay }, ready);
   // No change stream tells of documents that were made ready: the relay that has their streams by now looks for them.
-  await relays.updateMany({}, { $inc: { rescans: 1 } });
+  // What free lanes were left with no longer holds; what owners know is void by the number.
+  await relays.updateMany({}, { $inc: { rescans: 1 }, $set: { "lanes.$[].resume": null } });
 }
 
 function byId(id: string | undefined): Document {

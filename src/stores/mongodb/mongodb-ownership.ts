@@ -31,6 +31,8 @@ export interface ResumeNote {
   n: number;
   /** All that was committed before is settled; null: nothing is known. */
   time: ClusterTime | null;
+  /** Void when documents were made ready behind the back of the stream since: then this is not the relay's number. */
+  rescans: number;
 }
 
 export interface MemberView {
@@ -82,11 +84,16 @@ function passedOn(time: Document): Document {
   return { time: { $cond: [taken, "$$lane.resume.time", time] }, epoch: NEXT_EPOCH };
 }
 
+function timeOf(note: string): Document {
+  const holds = { $eq: [`${note}.rescans`, { $ifNull: ["$rescans", 0] }] };
+  return { $cond: [holds, { $ifNull: [`${note}.time`, null] }, null] };
+}
+
 /** What the lane's owner has noted. */
 function noted(): Document {
   const isOwner = { $eq: ["$$member.owner", "$$lane.owner"] };
   const owner = { $first: { $filter: { input: "$members", as: "member", cond: isOwner } } };
-  return { $let: { vars: { owner }, in: { $ifNull: ["$$owner.resume.time", null] } } };
+  return { $let: { vars: { owner }, in: timeOf("$$owner.resume") } };
 }
 
 /** Of a lane that changed hands only between owners that passed it on. */
@@ -246,10 +253,10 @@ export class MongoOwnership {
   }
 
   /** Frees lanes of which nothing is in hand; all that are its own, if none are named. */
-  give(owner: string, lanes: readonly number[] | undefined, time?: ClusterTime): Promise<RelayView | undefined> {
+  give(owner: string, lanes: readonly number[] | undefined, note?: ResumeNote): Promise<RelayView | undefined> {
     const mine = { $eq: ["$$lane.owner", literal(owner)] };
     const chosen = lanes === undefined ? mine : { $and: [mine, { $in: ["$$lane.lane", literal(lanes)] }] };
-    const resume = passedOn(literal(time ?? null));
+    const resume = passedOn({ $let: { vars: { note: literal(note ?? null) }, in: timeOf("$$note") } });
     const set: Document = {
       lanes: changeLanes(chosen, { owner: null, epoch: NEXT_EPOCH, freed_at: "$$NOW", resume }),
     };

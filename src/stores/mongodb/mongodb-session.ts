@@ -245,12 +245,12 @@ export class MongoSession implements QueueSession {
       await this.#lease.quiet();
       if (this.#uncounted > 0) await this.#renew();
       const { relay, unordered } = this.#options;
-      const time = this.#source.settledTo(this.#idle);
+      const note = this.#source.note(this.#idle);
       this.#source.close();
       const mine = { relay, lanes: this.#lanes, owners: [me], unordered, died: false };
       // What is ready again is not what the stream would bring next.
       const released = await takeBackOf(this.#tables.outbox, mine);
-      await this.#ownership.give(me, undefined, released > 0 ? undefined : time);
+      await this.#ownership.give(me, undefined, released > 0 ? undefined : note);
       this.#invalidate();
     });
   }
@@ -266,7 +266,7 @@ export class MongoSession implements QueueSession {
       const plan = planBalance(view, me);
       if (plan.take.length > 0) this.#chores.push(() => this.#ownership.take(me, plan.take));
       if (plan.give.length > 0)
-        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.settledTo(this.#idle)));
+        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.note(this.#idle)));
       if (await hasCommands(this.#tables, { relay, lanes: this.#lanes })) {
         this.#chores.push(() => carryOutCommands(this.#tables, { relay, lanes: this.#lanes }, this.#lease.fence()));
       }

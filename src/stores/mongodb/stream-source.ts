@@ -116,13 +116,9 @@ export class StreamSource implements MessageSource {
     stream.stragglers.passed(upTo.time);
   }
 
-  settledTo(idle: boolean): ClusterTime | undefined {
-    if (this.#rescanDue) return undefined;
-    return this.#settledTo ?? (idle ? this.#stream?.from : undefined);
-  }
-
   note(idle: boolean): ResumeNote {
-    return { n: ++this.#notes, time: this.settledTo(idle) ?? null };
+    const settledTo = this.#settledTo ?? (idle ? this.#stream?.from : undefined);
+    return { n: ++this.#notes, time: this.#rescanDue ? null : (settledTo ?? null), rescans: this.#rescans };
   }
 
   async ready(scope: ClaimScope): Promise<Claimed> {
