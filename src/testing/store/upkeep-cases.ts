@@ -231,23 +231,23 @@ export const upkeepCases: readonly StoreCase[] = [
     async run(context) {
       const store = fast(context);
       const consumer = await joined(context.store);
-      let [rotations, written] = [0, 0];
+      const seen = { rotations: 0, written: 0 };
       const writer = background(async () => {
         // On a slow machine the first rotation takes longer than all of them.
-        while (written < 60 || (rotations === 0 && written < 2000)) {
-          await enqueue(context, message(written + 1));
-          written++;
+        while (seen.written < 60 || (seen.rotations === 0 && seen.written < 2000)) {
+          await enqueue(context, message(seen.written + 1));
+          seen.written++;
         }
       });
       const keeper = background(async () => {
-        while (writer.running) rotations += (await store.maintenance.run()).rotated ? 1 : 0;
+        while (writer.running) seen.rotations += (await store.maintenance.run()).rotated ? 1 : 0;
       });
       while (writer.running) await consumer.drain();
       await writer.done;
       await consumer.drain();
       await keeper.done;
-      assert.ok(rotations > 0);
-      assert.deepEqual(payloads(consumer.published), range(1, written));
+      assert.ok(seen.rotations > 0);
+      assert.deepEqual(payloads(consumer.published), range(1, seen.written));
     },
   },
   {
