@@ -109,3 +109,23 @@ export async function firstClaim(session: QueueSession): Promise<Claim> {
 
 export const ofKey = (journal: readonly string[], key: string): number[] =>
   journal.filter((one) => one.startsWith(key)).map((one) => Number(one.slice(key.length)));
+
+/** How its streams began, or that they were lost. */
+export const startsOf = (events: readonly SourceEvent[]): string[] =>
+  events.map((event) => (event.type === "stream_started" ? event.from : event.type));
+
+/** A session that has seen all there is, and follows the stream. */
+export async function streaming(on: Scene, store = on.store, leaseMs = 30_000): Promise<QueueSession> {
+  const session = await join(store, { leaseMs });
+  await until(
+    async () => {
+      await session.tend();
+      if ((await session.claim()) !== undefined) throw new Error("there was something to claim");
+      return on.events.length > 0;
+    },
+    { what: "the stream" },
+  );
+  return session;
+}
+
+export const retry = (delayMs: number): Outcome => ({ status: "retry", error: "no", attempts: 1, delayMs });

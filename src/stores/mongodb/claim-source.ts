@@ -163,15 +163,8 @@ export class ClaimSource implements MessageSource {
     const alone = careful === 1 && documents.length === 1;
     const token = uuidv7();
     const ids = documents.map(({ _id }) => _id);
-    const claimed = await claimDocuments(this.#tables.outbox, ids, {
-      relay: this.#options.relay,
-      owner,
-      leaseUntil: this.#lease.until,
-      fence: this.#lease.fence(),
-      from,
-      alone,
-      token,
-    });
+    const hold = this.#lease.hold(this.#options.relay, owner);
+    const claimed = await claimDocuments(this.#tables.outbox, ids, { ...hold, from, alone, token });
     if (claimed < ids.length) return "refused";
     for (const key of keys) key.draining = true;
     const messages = documents.map((document) => new StoredMessage(document));

@@ -1,7 +1,7 @@
 import type { Claim } from "../../core/contracts.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import type { ClusterTime } from "./cluster-time.ts";
-import type { Fence } from "./lease.ts";
+import type { Hold } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import { sizeOf, type StoredMessage, type Waits } from "./mongodb-document.ts";
 import type { Table } from "./table.ts";
@@ -75,11 +75,7 @@ export function readyFilter(lanes: readonly number[], streams: readonly string[]
   return { waits: "ready" satisfies Waits, lane: { $in: lanes }, ...streamsFilter(streams) };
 }
 
-export interface ClaimOptions {
-  relay: string;
-  owner: string;
-  leaseUntil: Date;
-  fence: Fence;
+export interface ClaimOptions extends Hold {
   from: "ready" | "parked";
   alone: boolean;
   token: string;

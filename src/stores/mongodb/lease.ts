@@ -8,6 +8,14 @@ export interface Fence {
   maxTimeMS: number;
 }
 
+/** An owner's hold on its lanes, as a write carries it. */
+export interface Hold {
+  relay: string;
+  owner: string;
+  leaseUntil: Date;
+  fence: Fence;
+}
+
 const MAX_OPERATION_MS = 2000;
 /** The part of a lease that an operation may take at most. */
 const OPERATION = 0.4;
@@ -70,6 +78,10 @@ export class Lease {
   fence(): Fence {
     const until = Math.min(this.#until, this.serverNow() + this.#operationMs * 2) - this.#operationMs;
     return { until: new Date(until), maxTimeMS: this.#operationMs };
+  }
+
+  hold(relay: string, owner: string): Hold {
+    return { relay, owner, leaseUntil: this.until, fence: this.fence() };
   }
 
   /** An operation failed without an answer: it may still take effect until its fence is over. */

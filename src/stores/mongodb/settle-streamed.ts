@@ -1,18 +1,10 @@
 import { claimDocuments } from "./claims.ts";
-import type { Fence } from "./lease.ts";
+import type { Hold } from "./lease.ts";
 import type { SettleBatch } from "./settle-batch.ts";
 import type { Table } from "./table.ts";
 
-/** An owner's hold on its lanes, as a write carries it. */
-export interface Hold {
-  relay: string;
-  owner: string;
-  leaseUntil: Date;
-  fence: Fence;
-}
-
 /** One after the other, a thousand updates take the server longer than a thousand messages by the stream. */
-const PARALLEL = 3;
+const PARALLEL = 2;
 const WORTH_PARTING = 200;
 
 /**

@@ -3,11 +3,12 @@ import { errorCode } from "../../core/errors.ts";
 import type { BlockedKeys } from "./blocked-keys.ts";
 import type { MongoClaim } from "./claims.ts";
 import { writeLetters } from "./dead-letters.ts";
+import type { Lease } from "./lease.ts";
 import { leaseLost } from "../shared/relay-errors.ts";
 import { isPassing, isTimeExpired } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { SettleBatch } from "./settle-batch.ts";
-import { claimLate, type Hold, settleStreamed } from "./settle-streamed.ts";
+import { claimLate, settleStreamed } from "./settle-streamed.ts";
 
 /** Settles that could not be written are tried again at this pace while the lease lasts. */
 const RETRY_MS = 100;
@@ -17,14 +18,11 @@ export interface SettlerOptions {
   relay: string;
   clock: Clock;
   keys: BlockedKeys;
-  validUntil: () => number;
-  serverNow: () => number;
+  lease: Lease;
+  /** Under which name lanes are held at this moment. */
+  owner: () => string;
   /** Throws when the lanes are another's: then nothing is written, not even of lanes that nobody has taken yet. */
   beforeWrite: () => Promise<void>;
-  /** Who holds what came by a change stream, and until when that can be written. */
-  hold: () => Hold;
-  /** A write that only the lease keeps in time may yet take effect. */
-  onUnknown: () => void;
   onWritten: (batch: SettleBatch) => void;
   /** Renews the lease and counts what was written since. */
   onSettled: () => Promise<void>;
@@ -48,9 +46,9 @@ export class Settler {
 
   /** Takes effect in memory at once; resolves when it is written. */
   add(claim: MongoClaim, outcomes: readonly Outcome[]): Promise<void> {
-    const { keys, clock, serverNow } = this.#options;
+    const { keys, clock, lease } = this.#options;
     this.#pending ??= new SettleBatch();
-    this.#pending.record(claim, outcomes, keys, clock.monotonic(), serverNow());
+    this.#pending.record(claim, outcomes, keys, clock.monotonic(), lease.serverNow());
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#pending.waiters.push({ resolve, reject });
     this.#flushing ??= this.#flush();
@@ -92,7 +90,7 @@ export class Settler {
 
   /** Writes though the connection may break: a repeat finds what an earlier try has written, by its token. */
   async #writeSturdily(batch: SettleBatch): Promise<void> {
-    const { clock, validUntil, keys } = this.#options;
+    const { clock, lease, keys } = this.#options;
     for (;;) {
       try {
         await this.#options.beforeWrite();
@@ -100,8 +98,9 @@ export class Settler {
         break;
       } catch (error) {
         if (errorCode(error) === "lease_lost") throw error;
-        if (batch.tokens.has(batch.token) && !isTimeExpired(error)) this.#options.onUnknown();
-        if (!isPassing(error) || clock.monotonic() > validUntil()) throw error;
+        // Only the lease keeps what came by a change stream in time, so this may yet take effect.
+        if (batch.tokens.has(batch.token) && !isTimeExpired(error)) lease.noteUnknown();
+        if (!isPassing(error) || clock.monotonic() > lease.validUntil) throw error;
         await clock.sleep(RETRY_MS);
       }
     }
@@ -113,9 +112,11 @@ export class Settler {
   }
 
   async #write(batch: SettleBatch): Promise<void> {
-    const { tables, relay, hold, onWritten, onSettled } = this.#options;
-    if (batch.late.length > 0 && !(await claimLate(tables.outbox, batch, hold()))) throw leaseLost(relay);
-    let matched = batch.streamed.length === 0 ? 0 : await settleStreamed(tables.outbox, batch, hold());
+    const { tables, relay, lease, owner, onWritten, onSettled } = this.#options;
+    if (batch.late.length > 0 && !(await claimLate(tables.outbox, batch, lease.hold(relay, owner()))))
+      throw leaseLost(relay);
+    let matched =
+      batch.streamed.length === 0 ? 0 : await settleStreamed(tables.outbox, batch, lease.hold(relay, owner()));
     const operations = batch.operations();
     if (operations.length > 0) {
       matched += (await tables.outbox.bulkWrite(operations, { ordered: false })).matchedCount;
