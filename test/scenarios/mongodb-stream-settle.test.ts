@@ -11,6 +11,7 @@ import {
   PUBLISHED,
   retry,
   type Scene,
+  startsOf,
   streaming,
 } from "../support/mongodb-scene.ts";
 
@@ -27,7 +28,10 @@ const isClaim = (method: string, [, update]: unknown[]): boolean =>
   method === "updateMany" && JSON.stringify(update).includes('"processing"');
 
 describe.skipIf(slot.skipped)("settles of messages by the stream", () => {
-  it("change nothing when they arrive after the lease", async () => {
+  it.each([
+    ["published", PUBLISHED],
+    ["failed", retry(0)],
+  ])("change nothing when they arrive after the lease: %s ones", async (_, outcome) => {
     await using on = await scene();
     const old = await streaming(on, on.broken, SHORT_LEASE_MS);
     await on.enqueue("a1", "b1");
@@ -41,11 +45,13 @@ describe.skipIf(slot.skipped)("settles of messages by the stream", () => {
       matched.push(result.matchedCount);
       return result;
     };
-    const settling = old.settle(claim, [PUBLISHED, retry(0)]).catch((error: unknown) => error);
+    const settling = old.settle(claim, [outcome, outcome]).catch((error: unknown) => error);
     await sleep(SHORT_LEASE_MS + 100);
     const heir = await join(on.store);
     const inHand = await firstClaim(heir);
     expect(contents(inHand)).toEqual(["a1", "b1"]);
+    // By the stream as well: nothing in the documents would keep the old owner out.
+    expect(startsOf(on.events)).toEqual(["scan", "resume"]);
     arrives.resolve();
     expect(await settling).toMatchObject({ code: "lease_lost" });
     expect(matched.every((count) => count === 0)).toBe(true);
@@ -53,6 +59,28 @@ describe.skipIf(slot.skipped)("settles of messages by the stream", () => {
     await heir.settle(inHand, [PUBLISHED, PUBLISHED]);
     const [figures] = await on.store.admin.relays();
     expect([figures?.published, figures?.pending, figures?.parked]).toEqual([2n, 0, 0]);
+    await heir.leave();
+  });
+
+  it("do not wait beyond the lease for a document that somebody else is writing to", async () => {
+    await using on = await scene();
+    const old = await streaming(on, on.broken, SHORT_LEASE_MS);
+    await on.enqueue("a1");
+    const claim = await firstClaim(old);
+    const other = on.database.client.startSession();
+    other.startTransaction();
+    const documents = on.database.client.db().collection("outbox");
+    await documents.updateMany({}, { $set: { touched: true } }, { session: other });
+    const settling = old.settle(claim, [PUBLISHED]).catch((error: unknown) => error);
+    await sleep(SHORT_LEASE_MS);
+    on.hook.intercept = () => Promise.reject(new Error("the process is dead"));
+    const heir = await join(on.store);
+    expect(contents(await firstClaim(heir))).toEqual(["a1"]);
+    await other.abortTransaction();
+    await other.endSession();
+    await sleep(300);
+    expect(await documents.findOne()).toMatchObject({ status: "new", waits: "ready" });
+    expect(await settling).toBeInstanceOf(Error);
     await heir.leave();
   });
 

@@ -117,8 +117,10 @@ export class StreamSource implements MessageSource {
   }
 
   note(idle: boolean): ResumeNote {
-    const settledTo = this.#settledTo ?? (idle ? this.#stream?.from : undefined);
-    return { n: ++this.#notes, time: this.#rescanDue ? null : (settledTo ?? null), rescans: this.#rescans };
+    // Once nothing is in hand, what was claimed before the stream was opened is settled.
+    if (idle) this.#settledTo ??= this.#stream?.from;
+    const time = this.#rescanDue ? null : (this.#settledTo ?? null);
+    return { n: ++this.#notes, time, rescans: this.#rescans };
   }
 
   async ready(scope: ClaimScope): Promise<Claimed> {
