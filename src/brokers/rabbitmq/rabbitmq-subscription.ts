@@ -13,6 +13,8 @@ import type { RabbitmqLink } from "./rabbitmq-link.ts";
 import { prepareTopology, type Topology } from "./rabbitmq-topology.ts";
 
 const MAX_SURVIVALS = 10_000;
+/** The server passes acknowledgements on to a quorum queue in parts, and forgets the last ones when the channel ends. */
+const ACKNOWLEDGED_MS = 100;
 
 export interface SubscriptionOptions {
   readonly link: RabbitmqLink;
@@ -32,6 +34,7 @@ export class RabbitmqSubscription {
   /** By message id: how often it went back to the server with this process alive. */
   readonly #survivals = new Map<string, number>();
   #channel: RabbitmqChannel | undefined;
+  #acknowledgedAt = Number.NEGATIVE_INFINITY;
   #connecting: Promise<void> = Promise.resolve();
 
   constructor(options: SubscriptionOptions) {
@@ -51,6 +54,9 @@ export class RabbitmqSubscription {
     // The consumer is not cancelled first: the server would give later messages of a key to another one.
     await this.#deliveries.stop();
     await this.#connecting.catch(() => undefined);
+    const { clock } = this.#options.settings;
+    const rest = this.#acknowledgedAt + ACKNOWLEDGED_MS - clock.monotonic();
+    if (rest > 0) await clock.sleep(rest);
     const channel = this.#channel;
     await Promise.all([channel && endChannel(channel), this.#deadLetters.close()]);
   }
@@ -129,6 +135,7 @@ export class RabbitmqSubscription {
     const acknowledge = (): void => {
       if (signal.aborted) return this.#survived(id);
       channel.ack(message);
+      this.#acknowledgedAt = this.#options.settings.clock.monotonic();
       if (id !== undefined) this.#survivals.delete(id);
     };
     this.#deliveries.take({
