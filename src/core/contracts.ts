@@ -157,7 +157,7 @@ export interface Ledger<Tx> {
   receive(tx: Tx, receipt: Receipt, status: "received" | "processed"): Promise<boolean>;
   /**
    * Records a failed attempt outside the rolled-back transaction; how many there have been. Or else it was processed
-   * after all: the answer to a commit can be lost.
+   * after all: the answer to a commit can be lost, and another delivery can succeed meanwhile.
    */
   fail(receipt: Receipt, error: string): Promise<number | "processed">;
 }

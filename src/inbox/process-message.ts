@@ -115,7 +115,8 @@ export class MessageProcessor<Tx> {
     const { error } = verdict;
     try {
       const attempts = await store.ledger.fail(receipt, describeError(error));
-      if (attempts === "processed") return { status: "done", handled: "processed" };
+      // By this attempt, whose commit got no answer, or by another delivery that waited for it to fail.
+      if (attempts === "processed") return { status: "done", handled: "duplicate" };
       return verdict.status === "failed" && attempts >= maxAttempts ? { status: "rejected", error } : verdict;
     } catch (recording) {
       // Who cannot even record is cut off from the database: the message is not to blame.
