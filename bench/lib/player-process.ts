@@ -1,3 +1,4 @@
+import { flushCompileCache } from "node:module";
 import type { ContestantName } from "../contestants/index.ts";
 import { createContestant } from "../contestants/index.ts";
 import type { ConsumeResult, Contestant, DrainOptions, DrainResult, Hearing, Times } from "./contestant.ts";
@@ -68,6 +69,8 @@ interface Request {
 
 const [name, url, ...more] = process.argv.slice(2) as [ContestantName, string, ...string[]];
 const contestant = await createContestant(name, url, more);
+// For the next process of this run.
+flushCompileCache();
 const operations = createOperations(url, contestant);
 
 async function answer({ id, method, args }: Request): Promise<void> {

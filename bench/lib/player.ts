@@ -18,6 +18,7 @@ const PROCESS = fileURLToPath(new URL("player-process.ts", import.meta.url));
 
 /** Nothing here takes that long unless it hangs. */
 const CALL_MS = 120_000;
+const COMPILED = fileURLToPath(new URL("../node_modules/.cache/compiled", import.meta.url));
 
 interface Reply {
   id: number;
@@ -28,6 +29,8 @@ interface Reply {
 export function startPlayer(name: ContestantName, url: string, more: readonly string[]): Player {
   const child = fork(PROCESS, [name, url, ...more], {
     execArgv: ["--disable-warning=ExperimentalWarning"],
+    // Whoever installs txbox has JavaScript: the memory of what makes it of TypeScript is not the relay's.
+    env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
     serialization: "advanced",
   });
   const calls = new Map<number, PromiseWithResolvers<unknown>>();
