@@ -8,7 +8,7 @@ export const summary = "drain a backlog to a publisher that does nothing, agains
 
 /** Messages for txbox and the raw limit, in order. */
 const MESSAGES = { quick: 300_000, full: 1_000_000 };
-const ROUNDS = { quick: { count: 6, budgetMs: 13_000 }, full: { count: 10, budgetMs: 300_000 } };
+const ROUNDS = { quick: { count: 6, budgetMs: 11_500 }, full: { count: 10, budgetMs: 300_000 } };
 /** The peers fill anew before each drain: they take part in some rounds only, the one that counts in more. */
 const PEERS_EVERY = { quick: 6, full: 2 };
 const GRAPHILE_EVERY = 2;
