@@ -126,26 +126,38 @@ async function show(server: MongodbServer, seconds: number, calm: boolean): Prom
   return { passed, ...found, reconciled, kills, pauses, serverKills, repeats, crashes };
 }
 
-const { values } = parseArgs({
-  options: {
-    seconds: { type: "string", default: "8" },
-    calm: { type: "boolean", default: false },
-    json: { type: "string" },
-    help: { type: "boolean", default: false },
-  },
-});
-if (values.help) {
-  process.stdout.write(HELP);
-  process.exit(0);
+function options(): { seconds: number; calm: boolean; json: string | undefined } {
+  try {
+    const { values } = parseArgs({
+      options: {
+        seconds: { type: "string", default: "8" },
+        calm: { type: "boolean", default: false },
+        json: { type: "string" },
+        help: { type: "boolean", default: false },
+      },
+    });
+    if (values.help) {
+      process.stdout.write(HELP);
+      process.exit(0);
+    }
+    const seconds = Number(values.seconds);
+    if (!(seconds > 0)) throw new Error(`--seconds must be a number above 0, got ${values.seconds}`);
+    return { seconds, calm: values.calm, json: values.json };
+  } catch (error) {
+    process.stderr.write(`${(error as Error).message}\nSee npm run example:wiki -- --help\n`);
+    return process.exit(2);
+  }
 }
+
+const { seconds, calm, json } = options();
 try {
   await using server = await startMongodb({
     owned: true,
     // A killed worker's transaction is given up after three seconds.
     args: ["--setParameter", "transactionLifetimeLimitSeconds=3"],
   });
-  const result = await show(server, Number(values.seconds), values.calm);
-  if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(result, undefined, 2)}\n`);
+  const result = await show(server, seconds, calm);
+  if (json !== undefined) writeFileSync(json, `${JSON.stringify(result, undefined, 2)}\n`);
   process.stdout.write(`${JSON.stringify(result, undefined, 2)}\n`);
   process.stdout.write(result.passed ? "All is as it should be.\n" : "Something is wrong.\n");
   process.exitCode = result.passed ? 0 : 1;
