@@ -2,7 +2,8 @@ import { errorCode, TxboxError } from "../../core/errors.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
-import { checkOut, copyOut } from "./copy-out.ts";
+import { checkOut } from "./check-out.ts";
+import { copyOut } from "./copy-out.ts";
 import { notYours } from "./transaction-control.ts";
 import { guardTransaction, isGivenUp, type GuardedTransaction } from "./transaction-guard.ts";
 

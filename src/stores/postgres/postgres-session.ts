@@ -4,25 +4,24 @@ import { leaseLost, requireSameStreams } from "../shared/relay-errors.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { planBalance } from "./balance.ts";
+import { carryOutCommands } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
-import { loadBlockedSql, parkedKeyOf, promoteSql, commandSql } from "./parking-sql.ts";
+import { loadBlockedSql, parkedKeyOf } from "./parking-sql.ts";
 import type { CopyRunner, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { cursorOf, openAllSql, openSql, probeSql } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
+import { promoteDue } from "./schedule.ts";
 import { Settler } from "./settler.ts";
+import { WindowOpener } from "./window-opener.ts";
 
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 256;
-/** An idle relay asks this often whether there is anything before it tries to open a window. */
-const PROBES_PER_OPEN = 100;
 const UNREADABLE_RETRY_MS = 1000;
-const LOCKED_RETRY_MS = 1000;
 
 interface LogClaim extends Claim {
   readonly messages: readonly LogMessage[];
@@ -45,6 +44,7 @@ export class PostgresSession implements QueueSession {
   readonly #clock: Clock;
   readonly #ownership: PostgresOwnership;
   readonly #reader: PageReader;
+  readonly #windows: WindowOpener;
   readonly #settler: Settler;
   readonly #keys: BlockedKeys;
   readonly #lease: string;
@@ -56,10 +56,6 @@ export class PostgresSession implements QueueSession {
   #claims: LogClaim[] = [];
   #stale = true;
   #left = false;
-  /** Looks since a window was last opened. */
-  #quietOpens = 0;
-  /** A snapshot in which nothing had come after `prev`. */
-  #seen = { prev: "", snapshot: "" };
   #paused = false;
   #chores: Chore[] = [];
   #scheduledDueAt: number | undefined;
@@ -72,6 +68,7 @@ export class PostgresSession implements QueueSession {
     this.#reader = new PageReader(sql, names, options.batch);
     this.#keys = new BlockedKeys(new Set(options.unordered));
     this.#lease = `${options.leaseMs} ms`;
+    this.#windows = new WindowOpener(sql, names, this.#lease);
     this.#settler = new Settler({
       sql,
       names,
@@ -82,7 +79,7 @@ export class PostgresSession implements QueueSession {
       validUntil: () => this.#validUntil,
       onFailure: () => this.#invalidate(),
       mayReopen: (cursor) => this.#mayReopen(cursor),
-      onReopened: (opened) => (this.#quietOpens = opened ? 0 : 1),
+      onReopened: (opened) => this.#windows.noteOpened(opened),
     });
     this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
   }
@@ -178,7 +175,8 @@ export class PostgresSession implements QueueSession {
     this.#paused = view.paused;
     this.#reader.streams = view.streams;
     this.#planChores(view);
-    if (view.scheduledInMs !== null && view.scheduledInMs <= 0) view.scheduledInMs = await this.#promote();
+    if (view.scheduledInMs !== null && view.scheduledInMs <= 0)
+      view.scheduledInMs = await promoteDue(this.#sql, this.#names);
     this.#scheduledDueAt = view.scheduledInMs === null ? undefined : this.#clock.monotonic() + view.scheduledInMs;
     return {
       lanes: this.#cursors.reduce((sum, cursor) => sum + cursor.lanes.length, 0),
@@ -231,52 +229,18 @@ export class PostgresSession implements QueueSession {
 
   async #open(): Promise<boolean> {
     const cursors = this.#cursors;
-    if (cursors.length === 1 && this.#quietOpens > 0 && !(await this.#hasNews(cursors[0]!))) return false;
-    const params = [this.#lease];
-    for (const cursor of cursors) params.push(cursor.id, cursor.epoch, String(cursor.seq));
-    let text = openAllSql(this.#names, cursors.length);
-    if (cursors.length === 1) {
-      const [, horizon, running] = cursors[0]!.prev.split(":");
-      const some = running !== undefined && running !== "";
-      text = openSql(this.#names, some);
-      params.push(horizon!, cursors[0]!.floor);
-      if (some) params.push(`{${running}}`);
-    }
     const sentAt = this.#clock.monotonic();
-    const rows = await this.#sql.query(text, params);
-    if (cursors !== this.#cursors) return false;
-    if (rows[0]?.[0] === null) {
-      this.#invalidate();
-      return false;
-    }
-    this.#quietOpens = rows.length > 0 ? 0 : 1;
-    if (rows.length > 0) this.#extend(sentAt);
-    for (const row of rows) {
-      const cursor = cursors.find((candidate) => candidate.id === row[0])!;
-      Object.assign(cursor, cursorOf(row, cursor.lanes), { tried: cursor.tried, writes: cursor.writes + 1 });
-    }
-    // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
-    if (cursors.length > 1 && rows.length < cursors.length) this.#invalidate();
-    return rows.length > 0;
-  }
-
-  /** A cheaper question than opening, for a queue that was empty a moment ago; now and then the full one all the same. */
-  async #hasNews(cursor: Cursor): Promise<boolean> {
-    if (++this.#quietOpens > PROBES_PER_OPEN) return true;
-    const [, horizon, running] = cursor.prev.split(":");
-    const seen = this.#seen.prev === cursor.prev ? this.#seen.snapshot : "";
-    const rows = await this.#sql.query(probeSql(this.#names), [seen, horizon!, `{${running ?? ""}}`]);
-    const snapshot = rows[0]?.[0] ?? undefined;
-    this.#seen = { prev: cursor.prev, snapshot: snapshot ?? "" };
-    return snapshot === undefined;
+    const opened = await this.#windows.open(cursors, () => cursors === this.#cursors);
+    if (opened === "not ours") this.#invalidate();
+    if (opened === "opened") this.#extend(sentAt);
+    return opened === "opened";
   }
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
     if (careful !== undefined && this.#claims.length > 0) return undefined;
     const generation = this.#generation;
-    const limit = Math.min(careful ?? this.#options.batch.messages, this.#options.batch.messages);
-    const { messages, last } = await this.#reader.page(cursor, limit);
+    const { messages, last } = await this.#reader.page(cursor, this.#limit(careful));
     if (generation !== this.#generation) return undefined;
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
     const alone = careful === 1 && messages.length === 1;
@@ -310,8 +274,8 @@ export class PostgresSession implements QueueSession {
       .filter((key) => this.#cursorOf(key.lane) === cursor)
       .slice(0, careful === undefined ? KEYS_PER_CLAIM : 1);
     const generation = this.#generation;
-    const limit = Math.min(careful ?? this.#options.batch.messages, this.#options.batch.messages);
-    const { messages, entries, errors, full } = await this.#reader.parked(this.#options.relay, keys, limit);
+    const { relay } = this.#options;
+    const { messages, entries, errors, full } = await this.#reader.parked(relay, keys, this.#limit(careful));
     if (generation !== this.#generation) return undefined;
     const found = new Set(entries);
     for (const key of keys) {
@@ -348,6 +312,11 @@ export class PostgresSession implements QueueSession {
     });
   }
 
+  #limit(careful: number | undefined): number {
+    const { messages } = this.#options.batch;
+    return Math.min(careful ?? messages, messages);
+  }
+
   #hold(claim: LogClaim): LogClaim {
     this.#claims.push(claim);
     return claim;
@@ -378,7 +347,7 @@ export class PostgresSession implements QueueSession {
     this.#generation++;
     this.#validUntil = 0;
     this.#claims = [];
-    this.#seen = { prev: "", snapshot: "" };
+    this.#windows.forget();
     this.#settler.drop(leaseLost(this.#options.relay));
   }
 
@@ -409,7 +378,8 @@ export class PostgresSession implements QueueSession {
     const plan = planBalance(view, this.#options.owner);
     for (const id of plan.take) this.#chores.push(async () => void (await this.#ownership.takeOver(id)));
     if (plan.give.length > 0) this.#chores.push(() => this.#give(plan.give));
-    if (view.commands) this.#chores.push(() => this.#carryOutCommands());
+    if (view.commands)
+      this.#chores.push(() => carryOutCommands(this.#sql, this.#names, this.#options.relay, this.#cursors));
   }
 
   async #runChores(): Promise<void> {
@@ -429,24 +399,6 @@ export class PostgresSession implements QueueSession {
       if (richest === undefined || richest.lanes.length <= count) return;
       if (!(await this.#ownership.giveAway(richest, richest.lanes.slice(-count)))) return;
       await this.#reload();
-    }
-  }
-
-  async #carryOutCommands(): Promise<void> {
-    for (const cursor of this.#cursors) {
-      const params = [cursor.id, cursor.epoch, String(cursor.seq), this.#options.relay, plainArray(cursor.lanes)];
-      await this.#sql.query(commandSql(this.#names), params);
-    }
-  }
-
-  async #promote(): Promise<number | null> {
-    for (;;) {
-      const rows = await this.#sql.query(promoteSql(this.#names), [this.#names.lockScope]);
-      const next = rows[0]![0];
-      // 0: it was a full batch, and more may be due.
-      if (next == null) return null;
-      // Due and still there: somebody is about to cancel it.
-      if (next !== "0") return Number(next) < 0 ? LOCKED_RETRY_MS : Number(next);
     }
   }
 
