@@ -84,16 +84,22 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     await database[Symbol.asyncDispose]();
   });
 
+  const relayOn = (client: PgPool, batch: { batchSize: number; batchBytes?: number }): Relay =>
+    createRelay({ store: createPostgresStore({ client }), name: "orders", publisher, maintenance: false, ...batch });
+
+  /** A pool whose clients send queries that somebody has changed. */
+  function wrappedPool(wrap: (send: (...args: unknown[]) => unknown, args: unknown[]) => unknown): pg.Pool {
+    const pool = new pg.Pool({ connectionString: database.url });
+    pool.on("connect", (client) => {
+      const query = client.query.bind(client) as (...args: unknown[]) => unknown;
+      client.query = ((...args: unknown[]) => wrap(query, args)) as typeof client.query;
+    });
+    return pool;
+  }
+
   it("while a large body is fetched: what did not arrive is read again", async () => {
     const { client, cutAfter } = cutOffPool(database.pool);
-    relay = createRelay({
-      store: createPostgresStore({ client }),
-      name: "orders",
-      publisher,
-      batchSize: 2,
-      batchBytes: 600,
-      maintenance: false,
-    });
+    relay = relayOn(client, { batchSize: 2, batchBytes: 600 });
     await relay.start();
     // Small ones, so that it reads several batches at once from now on.
     await database.enqueue(series("a", 20));
@@ -115,13 +121,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
       publisher.before = () => undefined;
       await other.query('begin; lock table "txbox"."message"');
     };
-    relay = createRelay({
-      store: createPostgresStore({ client: pool }),
-      name: "orders",
-      publisher,
-      batchSize: 2,
-      maintenance: false,
-    });
+    relay = relayOn(pool, { batchSize: 2 });
     await database.enqueue(series("a", 20));
     await relay.start();
     const killed = `select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -139,23 +139,13 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     const unheard: unknown[] = [];
     const hear = (reason: unknown) => unheard.push(reason);
     process.on("unhandledRejection", hear);
-    const pool = new pg.Pool({ connectionString: database.url });
     let left = 2;
-    pool.on("connect", (client) => {
-      const query = client.query.bind(client) as (...args: unknown[]) => unknown;
-      client.query = ((...args: unknown[]) => {
-        const result = query(...args);
-        if ("handleCopyData" in Object(args[0]) && left-- > 0) throw new Error("cannot watch this");
-        return result;
-      }) as typeof client.query;
+    const pool = wrappedPool((send, args) => {
+      const result = send(...args);
+      if ("handleCopyData" in Object(args[0]) && left-- > 0) throw new Error("cannot watch this");
+      return result;
     });
-    relay = createRelay({
-      store: createPostgresStore({ client: pool }),
-      name: "orders",
-      publisher,
-      batchSize: 2,
-      maintenance: false,
-    });
+    relay = relayOn(pool, { batchSize: 2 });
     await database.enqueue(series("a", 20));
     await relay.start();
     await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
@@ -178,40 +168,23 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
         return pool.totalCount;
       },
     };
-    relay = createRelay({
-      store: createPostgresStore({ client }),
-      name: "orders",
-      publisher,
-      batchSize: 10,
-      maintenance: false,
-    });
+    relay = relayOn(client, { batchSize: 10 });
     await database.enqueue(series("a", 20));
     await relay.start();
     await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
+    expect(publisher.firsts("a")).toEqual(upTo(20));
     expect(left).toEqual([]);
   });
 
   it("because something on the way lost a row: it is not taken for all there is", async () => {
-    const pool = new pg.Pool({ connectionString: database.url });
     let left = 2;
-    pool.on("connect", (client) => {
-      const query = client.query.bind(client) as (...args: unknown[]) => unknown;
-      client.query = ((first: Copy, ...rest: unknown[]) => {
-        if (!("handleCopyData" in Object(first))) return query(first, ...rest);
-        const { handleCopyData } = first;
-        return query(
-          { ...first, handleCopyData: (row: object) => void (left-- === 1 || handleCopyData(row)) },
-          ...rest,
-        );
-      }) as typeof client.query;
+    const pool = wrappedPool((send, [first, ...rest]) => {
+      if (!("handleCopyData" in Object(first))) return send(first, ...rest);
+      const copy = first as Copy;
+      const { handleCopyData } = copy;
+      return send({ ...copy, handleCopyData: (row: object) => void (left-- === 1 || handleCopyData(row)) }, ...rest);
     });
-    relay = createRelay({
-      store: createPostgresStore({ client: pool }),
-      name: "orders",
-      publisher,
-      batchSize: 10,
-      maintenance: false,
-    });
+    relay = relayOn(pool, { batchSize: 10 });
     await database.enqueue(series("a", 30));
     await relay.start();
     await until(() => publisher.firsts("a").length === 30, { what: "all of them", timeoutMs: 5000 });

@@ -29,6 +29,24 @@ afterAll(() => slot.stop());
 
 const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "changeStream" });
 
+/** Drops the relay "r", whose message a1 is parked, but does not give that back yet; what is returned does. */
+async function dropHalfWay(on: Scene): Promise<() => Promise<void>> {
+  const dropped = await streaming(on);
+  await on.enqueue("a1");
+  await dropped.settle(await firstClaim(dropped), [retry(60_000)]);
+  const swept = Promise.withResolvers<void>();
+  on.hook.intercept = async ({ method, args }, proceed) => {
+    if (method === "updateMany" && JSON.stringify(args[0]).includes("parked")) await swept.promise;
+    return proceed();
+  };
+  const dropping = on.broken.admin.drop("r");
+  await until(async () => (await on.store.admin.relays()).length === 0, { what: "the drop" });
+  return () => {
+    swept.resolve();
+    return dropping;
+  };
+}
+
 describe.skipIf(slot.skipped)("beginning to follow the stream", () => {
   it("after a clean stop goes on from where it was, without a scan", async () => {
     await using on = await scene();
@@ -278,21 +296,11 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
 
   it("that a dropped relay leaves behind go to the next one before what comes later", async () => {
     await using on = await scene();
-    const dropped = await streaming(on);
-    await on.enqueue("a1");
-    await dropped.settle(await firstClaim(dropped), [retry(60_000)]);
-    const swept = Promise.withResolvers<void>();
-    on.hook.intercept = async ({ method, args }, proceed) => {
-      if (method === "updateMany" && JSON.stringify(args[0]).includes("parked")) await swept.promise;
-      return proceed();
-    };
-    const dropping = on.broken.admin.drop("r");
-    await until(async () => (await on.store.admin.relays()).length === 0, { what: "the drop" });
+    const sweep = await dropHalfWay(on);
     const next = await join(on.store, { relay: "next" });
     await next.tend();
     expect(await next.claim()).toBeUndefined();
-    swept.resolve();
-    await dropping;
+    await sweep();
     await next.tend();
     await on.enqueue("a2");
     expect(await drain(next, 2)).toEqual(["a1", "a2"]);
@@ -301,23 +309,13 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
 
   it.each(["stops", "dies"])("go before what comes later also when the next one %s meanwhile", async (how) => {
     await using on = await scene();
-    const dropped = await streaming(on);
-    await on.enqueue("a1");
-    await dropped.settle(await firstClaim(dropped), [retry(60_000)]);
-    const swept = Promise.withResolvers<void>();
-    on.hook.intercept = async ({ method, args }, proceed) => {
-      if (method === "updateMany" && JSON.stringify(args[0]).includes("parked")) await swept.promise;
-      return proceed();
-    };
-    const dropping = on.broken.admin.drop("r");
-    await until(async () => (await on.store.admin.relays()).length === 0, { what: "the drop" });
+    const sweep = await dropHalfWay(on);
     const next = await join(on.store, { relay: "next", leaseMs: SHORT_LEASE_MS });
     await next.tend();
     expect(await next.claim()).toBeUndefined();
     await next.tend();
     if (how === "stops") await next.leave();
-    swept.resolve();
-    await dropping;
+    await sweep();
     await on.enqueue("a2");
     const heir = await join(on.store, { relay: "next" });
     expect(await drain(heir, 2)).toEqual(["a1", "a2"]);

@@ -1,4 +1,4 @@
-import type { Claim, JoinOptions, Outcome, QueueSession } from "../../src/core/contracts.ts";
+import type { Claim, Outcome, QueueSession } from "../../src/core/contracts.ts";
 import type { NewMessage } from "../../src/core/message.ts";
 import { createOutbox } from "../../src/outbox/outbox.ts";
 import {
@@ -7,12 +7,14 @@ import {
   type MongoStoreOptions,
   type SourceEvent,
 } from "../../src/stores/mongodb/index.ts";
+import { join } from "../../src/testing/store/consumer.ts";
 import { until } from "../harness/index.ts";
 import { type InterceptingMongo, interceptingMongo } from "./intercepting-mongo.ts";
 import { type MongoDatabase, mongoDatabase } from "./mongodb-database.ts";
 
+export { join };
+
 export const PUBLISHED: Outcome = { status: "published" };
-export const LONG_LEASE_MS = 30_000;
 
 export interface Scene extends AsyncDisposable {
   readonly database: MongoDatabase;
@@ -54,22 +56,6 @@ export async function mongoScene(url: string, by: Pick<MongoStoreOptions, "sourc
 /** "a1" is the message 1 of key a. */
 export function numbered(text: string): NewMessage {
   return { stream: "s", type: "t", key: text.slice(0, 1), payload: Number(text.slice(1)) };
-}
-
-let owners = 0;
-
-export function join(store: MongoStore, options: Partial<JoinOptions> = {}): Promise<QueueSession> {
-  return store.queue.join({
-    relay: "r",
-    owner: `owner-${++owners}`,
-    leaseMs: LONG_LEASE_MS,
-    start: "earliest",
-    streams: undefined,
-    unordered: [],
-    batch: { messages: 100, bytes: 1_000_000 },
-    maxParked: 10_000,
-    ...options,
-  });
 }
 
 export const contents = (claim: Claim): string[] => claim.messages.map(({ key, body }) => `${key}${String(body)}`);
