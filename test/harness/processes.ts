@@ -21,6 +21,19 @@ export function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
+/**
+ * Stops a process, and comes back when none of its threads runs any more: one of them must be scheduled to take the
+ * signal before the rest stop, and until then a busy machine lets them answer.
+ */
+export function freeze(pid: number): void {
+  signal(pid, "SIGSTOP");
+  const endsAt = performance.now() + 5000;
+  while (!isFrozen(pid)) {
+    if (performance.now() > endsAt) throw new Error(`process ${pid} does not stop`);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+  }
+}
+
 export async function waitUntilGone(pids: readonly number[], timeoutMs: number): Promise<void> {
   const check = (): boolean => pids.every((pid) => !isAlive(pid));
   await until(check, { what: `end of processes ${pids.join(", ")}`, timeoutMs });
@@ -54,10 +67,17 @@ export function guard(pid: number, options: { signal: NodeJS.Signals; folder?: s
   return () => void child.kill("SIGKILL");
 }
 
-function procStat(pid: number): { state: string; parent: number } | undefined {
+/** A process that has ended counts, and every process of a system without /proc. */
+function isFrozen(pid: number): boolean {
+  const tasks = `/proc/${pid}/task`;
+  if (!existsSync(tasks)) return true;
+  return readdirSync(tasks).every((thread) => "TtZX".includes(procStat(`${pid}/task/${thread}`)?.state ?? "X"));
+}
+
+function procStat(task: number | string): { state: string; parent: number } | undefined {
   try {
     // The command name may hold spaces and brackets: the fields begin after the last ")".
-    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    const stat = readFileSync(`/proc/${task}/stat`, "utf8");
     const [state = "", parent = ""] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     return { state, parent: Number(parent) };
   } catch {

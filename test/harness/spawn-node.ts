@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { withDeadline } from "./deadline.ts";
-import { guard } from "./processes.ts";
+import { freeze, guard } from "./processes.ts";
 
 export interface SpawnNodeOptions {
   /** Added to this process's environment; undefined removes a variable. */
@@ -121,7 +121,7 @@ export function spawnNode(file: string, args: readonly string[] = [], options: S
     waitForExit: ({ timeoutMs } = {}) => waitForExit(timeoutMs),
     kill,
     signal: (name) => void child.kill(name),
-    pause: () => void child.kill("SIGSTOP"),
+    pause: () => void (running && freeze(pid)),
     resume: () => void child.kill("SIGCONT"),
     [Symbol.asyncDispose]: async () => void (await kill()),
   };

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { until, withDeadline } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
 import { kafkaJars } from "./kafka-jars.ts";
-import { guard, isAlive, signal, waitUntilGone } from "./processes.ts";
+import { freeze, guard, isAlive, signal, waitUntilGone } from "./processes.ts";
 import { requireCommand } from "./require-command.ts";
 import { mustRun } from "./run-command.ts";
 
@@ -152,7 +152,7 @@ class LocalKafka implements KafkaServer {
   }
 
   pause(): void {
-    if (this.#child?.pid !== undefined) signal(this.#child.pid, "SIGSTOP");
+    if (this.#child?.pid !== undefined) freeze(this.#child.pid);
   }
 
   resume(): void {

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
-import { guard, signal, waitUntilGone } from "./processes.ts";
+import { freeze, guard, signal, waitUntilGone } from "./processes.ts";
 import { requireCommand } from "./require-command.ts";
 
 export interface NatsOptions {
@@ -106,7 +106,7 @@ class LocalNats implements NatsServer {
   }
 
   pause(): void {
-    if (this.pid !== undefined) signal(this.pid, "SIGSTOP");
+    if (this.pid !== undefined) freeze(this.pid);
   }
 
   resume(): void {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { until, withDeadline } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
 import { type PostgresBinaries, type PostgresSource, postgresBinaries } from "./postgres-binaries.ts";
-import { childPids, guard, isAlive, signal, waitUntilGone } from "./processes.ts";
+import { childPids, freeze, guard, isAlive, signal, waitUntilGone } from "./processes.ts";
 import { mustRun } from "./run-command.ts";
 import { type ServerUser, serverUser } from "./server-user.ts";
 
@@ -172,7 +172,7 @@ class LocalPostgres implements PostgresServer {
     const pid = this.pid;
     if (pid === undefined) return;
     // Stopped first, so that no child is born between the listing and the kill.
-    signal(pid, "SIGSTOP");
+    freeze(pid);
     const children = childPids(pid);
     signal(pid, "SIGKILL");
     await waitUntilGone([pid, ...children], 5000).catch(async () => {

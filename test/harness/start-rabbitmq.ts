@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until, withDeadline } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
-import { guard, isAlive, signal, waitUntilGone } from "./processes.ts";
+import { freeze, guard, isAlive, signal, waitUntilGone } from "./processes.ts";
 import { requireCommand } from "./require-command.ts";
 import { mustRun } from "./run-command.ts";
 
@@ -153,7 +153,7 @@ class LocalRabbitmq implements RabbitmqServer {
   }
 
   pause(): void {
-    if (this.pid !== undefined) signal(this.pid, "SIGSTOP");
+    if (this.pid !== undefined) freeze(this.pid);
   }
 
   resume(): void {

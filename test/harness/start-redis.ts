@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
-import { guard, signal, waitUntilGone } from "./processes.ts";
+import { freeze, guard, signal, waitUntilGone } from "./processes.ts";
 import { requireCommand } from "./require-command.ts";
 
 export interface RedisOptions {
@@ -101,7 +101,7 @@ export async function startRedis(options: RedisOptions = {}): Promise<RedisServe
       await end("SIGKILL");
       await start();
     },
-    pause: () => running && signal(running.pid, "SIGSTOP"),
+    pause: () => running && freeze(running.pid),
     resume: () => running && signal(running.pid, "SIGCONT"),
     stop,
     [Symbol.asyncDispose]: stop,

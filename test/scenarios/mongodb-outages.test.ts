@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createOutbox, createRelay, publishEach, type Relay, type RelayEvent } from "../../src/index.ts";
 import { createMongoStore, type MongoStoreOptions, type SourceEvent } from "../../src/stores/mongodb/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../harness/index.ts";
-import { signal } from "../harness/processes.ts";
+import { freeze, signal } from "../harness/processes.ts";
 import { mongoDatabase } from "../support/mongodb-database.ts";
 
 let slot: ServerSlot<MongodbServer>;
@@ -113,7 +113,7 @@ describe.each<Source>(["polling", "changeStream"])("a database that is in troubl
     await until(() => on.journal.length > 30, { what: "messages" });
     for (let i = 0; i < 3; i++) {
       const { pid } = slot.server;
-      signal(pid ?? 0, "SIGSTOP");
+      freeze(pid ?? 0);
       await sleep(LEASE_MS + 700 * i);
       signal(pid ?? 0, "SIGCONT");
       const before = on.journal.length;
