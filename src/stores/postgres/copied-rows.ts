@@ -20,45 +20,33 @@ const TEXTS = 40;
 /** From 1970 to 2000, where PostgreSQL begins to count, in ms. */
 const EPOCH_MS = 946_684_800_000n;
 
-/** One row of such a COPY. */
-export class CopiedRow {
-  readonly #bytes: Buffer;
-  readonly #at: number;
+/** The position of the row that begins there. */
+export function copiedPosition(bytes: Buffer, at: number): string {
+  return String(bytes.readBigInt64BE(at + POSITION));
+}
 
-  constructor(bytes: Buffer, at: number) {
-    this.#bytes = bytes;
-    this.#at = at;
-  }
+export function copiedSize(bytes: Buffer, at: number): number {
+  return bytes.readInt32BE(at + SIZE);
+}
 
-  get position(): string {
-    return String(this.#bytes.readBigInt64BE(this.#at + POSITION));
-  }
-
-  get size(): number {
-    return this.#bytes.readInt32BE(this.#at + SIZE);
-  }
-
-  /** In the order of `messageColumns`, as text. */
-  fields(): Row {
-    const bytes = this.#bytes;
-    const at = this.#at;
-    const microseconds = bytes.readBigInt64BE(at + CREATED_AT);
-    const milliseconds = (microseconds - (((microseconds % 1000n) + 1000n) % 1000n)) / 1000n;
-    const row: Row = [this.position];
-    let next = at + TEXTS;
-    const text = (encoding: "utf8" | "hex"): string | null => {
-      const length = bytes.readInt32BE(next);
-      next += 4;
-      if (length < 0) return null;
-      const value = bytes.toString(encoding, next, next + length);
-      next += length;
-      return value;
-    };
-    for (let column = 1; column <= 9; column++) row.push(text("utf8"));
-    row.push(text("hex"), String(milliseconds + EPOCH_MS));
-    row.push(row[4] === null ? String(bytes.readInt16BE(at + LANE)) : null, String(this.size));
-    return row;
-  }
+/** All of the row that begins there, in the order of `messageColumns`, as text. */
+export function copiedRow(bytes: Buffer, at: number): Row {
+  const microseconds = bytes.readBigInt64BE(at + CREATED_AT);
+  const milliseconds = (microseconds - (((microseconds % 1000n) + 1000n) % 1000n)) / 1000n;
+  const row: Row = [copiedPosition(bytes, at)];
+  let next = at + TEXTS;
+  const text = (encoding: "utf8" | "hex"): string | null => {
+    const length = bytes.readInt32BE(next);
+    next += 4;
+    if (length < 0) return null;
+    const value = bytes.toString(encoding, next, next + length);
+    next += length;
+    return value;
+  };
+  for (let column = 1; column <= 9; column++) row.push(text("utf8"));
+  row.push(text("hex"), String(milliseconds + EPOCH_MS));
+  row.push(row[4] === null ? String(bytes.readInt16BE(at + LANE)) : null, String(copiedSize(bytes, at)));
+  return row;
 }
 
 /** The head of every COPY in the binary format, before the length of what may be added to it. */
@@ -67,12 +55,16 @@ const SLAB_BYTES = 64 * 1024;
 
 /** Takes the messages of a COPY apart. The driver uses their bytes again, so each row is copied. */
 export class RowCollector {
+  readonly #onRow: (bytes: Buffer, at: number) => void;
   #slab: Buffer = Buffer.alloc(0);
   #used = 0;
   #begun = false;
 
-  /** The row of one message; undefined for what ends the copy. */
-  add(message: Buffer): CopiedRow | undefined {
+  constructor(onRow: (bytes: Buffer, at: number) => void) {
+    this.#onRow = onRow;
+  }
+
+  add(message: Buffer): void {
     let from = 0;
     if (!this.#begun) {
       this.#begun = true;
@@ -80,7 +72,7 @@ export class RowCollector {
     }
     const length = message.length - from;
     // The end is a number of columns of -1, and nothing more.
-    if (length < TEXTS) return undefined;
+    if (length < TEXTS) return;
     if (this.#used + length > this.#slab.length) {
       this.#slab = Buffer.allocUnsafeSlow(Math.max(SLAB_BYTES, length));
       this.#used = 0;
@@ -88,6 +80,6 @@ export class RowCollector {
     const at = this.#used;
     message.copy(this.#slab, at, from);
     this.#used += length;
-    return new CopiedRow(this.#slab, at);
+    this.#onRow(this.#slab, at);
   }
 }

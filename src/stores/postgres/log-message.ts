@@ -1,6 +1,6 @@
 import { laneOf } from "../../core/lane.ts";
 import type { Headers, Message } from "../../core/message.ts";
-import type { CopiedRow } from "./copied-rows.ts";
+import { copiedPosition, copiedRow, copiedSize } from "./copied-rows.ts";
 import type { Row } from "./postgres-client.ts";
 
 /** What a message takes along when it is copied between tables: everything but its place in the log. */
@@ -33,22 +33,25 @@ export function messageColumns(inline?: string): string {
 
 /** A row of the log. Fields are read from the row when asked for: a relay that only moves bodies decodes nothing else. */
 export class LogMessage implements Message {
-  #fields: Row | undefined;
-  readonly #copied: CopiedRow | undefined;
+  /** Or the bytes of a COPY: they are held, with their neighbours, until a field is asked for. */
+  #source: Row | Buffer;
+  readonly #at: number;
   #headers: Headers | undefined;
 
-  constructor(row: Row | CopiedRow) {
-    if (Array.isArray(row)) this.#fields = row;
-    else this.#copied = row;
+  /** `at`: where the row begins among the bytes. */
+  constructor(source: Row | Buffer, at = 0) {
+    this.#source = source;
+    this.#at = at;
   }
 
   get #row(): Row {
-    this.#fields ??= this.#copied!.fields();
-    return this.#fields;
+    const source = this.#source;
+    return Array.isArray(source) ? source : (this.#source = copiedRow(source, this.#at));
   }
 
   get positionText(): string {
-    return this.#fields?.[0] ?? this.#copied!.position;
+    const source = this.#source;
+    return Array.isArray(source) ? source[0]! : copiedPosition(source, this.#at);
   }
   get position(): bigint {
     return BigInt(this.positionText);
@@ -90,7 +93,7 @@ export class LogMessage implements Message {
   }
   /** Bytes of body and headers. */
   get size(): number {
-    return this.#copied?.size ?? Number(this.#row[13]);
+    return sizeOf(this.#source, this.#at);
   }
   /** What was too large to be read with its page. */
   fill(headers: string | null, payload: string | null, body: string | null): void {
@@ -98,4 +101,9 @@ export class LogMessage implements Message {
     this.#row[9] = payload;
     this.#row[10] = body;
   }
+}
+
+/** Bytes of body and headers of a message that is made of the same. */
+export function sizeOf(source: Row | Buffer, at: number): number {
+  return Array.isArray(source) ? Number(source[13]) : copiedSize(source, at);
 }

@@ -130,19 +130,15 @@ export class PageReader {
     if (shape.lanes) params.push(plainArray(cursor.lanes));
     if (this.streams !== null) params.push(textArray(this.streams));
     if (this.#copies) {
-      const rows = new RowCollector();
-      const add = (message: Buffer): void => {
-        const row = rows.add(message);
-        if (row !== undefined) reading.add(new LogMessage(row));
-      };
-      const sent = await this.#sql.copy(copyPageSql(this.#names, shape, params), add);
+      const rows = new RowCollector((bytes, at) => reading.add(bytes, at));
+      const sent = await this.#sql.copy(copyPageSql(this.#names, shape, params), (message) => rows.add(message));
       // Fewer than were asked for means that nothing follows, so none may be missing.
       if (sent === reading.arrivals) return;
       if (sent !== undefined) throw new Error(`${sent} messages were sent, and ${reading.arrivals} have arrived`);
       this.#copies = false;
     }
     const rows = await this.#sql.query(pageSql(this.#names, shape), params);
-    for (const row of rows) reading.add(new LogMessage(row));
+    for (const row of rows) reading.add(row);
   }
 
   /** As many as fit into the limit, but at least one, with their large bodies. */

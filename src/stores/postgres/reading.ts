@@ -1,4 +1,5 @@
-import type { LogMessage } from "./log-message.ts";
+import { LogMessage, sizeOf } from "./log-message.ts";
+import type { Row } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 
 /** Messages of a window on their way from the server: the first can be had while the last are still to come. */
@@ -16,8 +17,13 @@ export class Reading {
   next: Reading | undefined;
   /** What is left follows this position. */
   #after: string;
-  /** What is left: bodies may be large, so whatever was taken is not held any longer. */
-  readonly #messages: LogMessage[] = [];
+  /**
+   * What is left: bodies may be large, so whatever was taken is not held any longer. Messages are made of them when they
+   * are asked for: thousands of objects that wait would be copied by every collection of garbage.
+   */
+  readonly #sources: (Row | Buffer)[] = [];
+  /** Where each begins. */
+  readonly #starts: number[] = [];
   #bytes = 0;
   #ended = false;
   #failure: { error: unknown } | undefined;
@@ -38,10 +44,11 @@ export class Reading {
     return this.#id === id && this.#cur === cur && this.#lanes === lanes && this.#after === fetched;
   }
 
-  add(message: LogMessage): void {
+  add(source: Row | Buffer, at = 0): void {
     this.arrivals++;
-    this.#bytes += message.size;
-    if (this.#messages.push(message) >= this.#wanted) this.#arrived?.();
+    this.#bytes += sizeOf(source, at);
+    this.#starts.push(at);
+    if (this.#sources.push(source) >= this.#wanted) this.#arrived?.();
   }
 
   /** When this resolves, all have been added. */
@@ -60,32 +67,34 @@ export class Reading {
   /** The first that are left, at most `limit`. Whether more follow is known then. */
   async first(limit: number): Promise<readonly LogMessage[]> {
     this.#wanted = limit + 1;
-    if (!this.#ended && this.#messages.length < this.#wanted) {
+    if (!this.#ended && this.#sources.length < this.#wanted) {
       await new Promise<void>((resolve) => (this.#arrived = resolve));
       this.#arrived = undefined;
     }
     if (this.#failure !== undefined) throw this.#failure.error;
-    return this.#messages.slice(0, limit);
+    return this.#sources.slice(0, limit).map((source, i) => new LogMessage(source, this.#starts[i]));
   }
 
   take(messages: readonly LogMessage[]): void {
-    this.#messages.splice(0, messages.length);
+    this.#sources.splice(0, messages.length);
+    this.#starts.splice(0, messages.length);
     this.#after = messages.at(-1)?.positionText ?? this.#after;
   }
 
   /** Nothing is left of it, or it failed. */
   get empty(): boolean {
-    return this.#failure !== undefined || (this.#ended && this.#messages.length === 0);
+    return this.#failure !== undefined || (this.#ended && this.#sources.length === 0);
   }
 
   /** All is here and half of it is gone, and more may follow. */
   get wantsNext(): boolean {
     const here = this.#ended && this.#failure === undefined && !this.complete;
-    return here && this.next === undefined && this.#messages.length * 2 <= this.count;
+    return here && this.next === undefined && this.#sources.length * 2 <= this.count;
   }
 
   get lastPosition(): string {
-    return this.#messages.at(-1)?.positionText ?? this.#after;
+    const last = this.#sources.at(-1);
+    return last === undefined ? this.#after : new LogMessage(last, this.#starts.at(-1)).positionText;
   }
 
   /** Nothing follows what was read. One that failed may have arrived in part, and says nothing about what follows. */
