@@ -28,7 +28,8 @@ interface Reply {
 
 export function startPlayer(name: ContestantName, url: string, more: readonly string[]): Player {
   const child = fork(PROCESS, [name, url, ...more], {
-    execArgv: ["--disable-warning=ExperimentalWarning"],
+    // For everybody what the documentation advises for a relay; the peers are as fast with it as without.
+    execArgv: ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=16"],
     // Whoever installs txbox has JavaScript: the memory of what makes it of TypeScript is not the relay's.
     env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
     serialization: "advanced",

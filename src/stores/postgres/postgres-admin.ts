@@ -10,7 +10,7 @@ import type {
 import { TxboxError } from "../../core/errors.ts";
 import { LogMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
-import { DURABLE, SOUND } from "./postgres-cursor.ts";
+import { BEGINNING, DURABLE, SOUND } from "./postgres-cursor.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
@@ -153,7 +153,7 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
         : `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
       (select max(position) from ${names.message}), 0)`;
   }
-  const prev = target === "now" ? "pg_current_snapshot()" : "'1:1:'::pg_snapshot";
+  const prev = target === "now" ? "pg_current_snapshot()" : `'${BEGINNING}'::pg_snapshot`;
   const window =
     typeof target === "object"
       ? "cur = pg_current_snapshot(), fin = '{}', lo = 0, done = target.done"

@@ -84,17 +84,27 @@ export function lowestPast(names: Names, horizon: string, floor: string): string
     where m.xid >= ${horizon} and m.position > ${floor} order by m.xid offset 0) s)`;
 }
 
+/** What a cursor begins with when all of the log is new to it: before every transaction. */
+export const BEGINNING = "1:1:";
+
+/** The same for a cursor at the beginning: nothing is settled that could be walked, but all of the log would be looked at. */
+function lowestOfAll(names: Names, horizon: string, floor: string): string {
+  return `(select m.position from ${names.message} m
+    where m.xid >= ${horizon} and m.position > ${floor} order by m.position limit 1)`;
+}
+
 /**
  * Opens the next window of a cursor, if there is anything new. Its own transaction, durable before anything is
  * published: after a crash the server hands out unflushed xids again. Parameters: lease, id, epoch, seq, xmax of prev,
  * floor, and the transactions that ran in prev if there are any. A row of nulls: the cursor is not what it was.
  */
-export function openSql(names: Names, running: boolean): string {
+export function openSql(names: Names, { prev, running }: { prev: string; running: boolean }): string {
   const mine = "c.id = $2::text::bigint and c.epoch = $3::text::bigint and c.seq = $4::text::bigint";
   const finished = running ? finishedOf(names, "unnest($7::text::xid8[])") : "'{}'::xid8[]";
+  const lowest = prev === BEGINNING ? lowestOfAll : lowestPast;
   return `
 with news as materialized (
-  select ${lowestPast(names, "$5::text::xid8", "$6::text::bigint")} as lo, ${finished} as fin),
+  select ${lowest(names, "$5::text::xid8", "$6::text::bigint")} as lo, ${finished} as fin),
 opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce(news.lo, ${MAX_POSITION})
   from news where ${mine} and c.cur is null and ${SOUND} and (news.lo is not null or news.fin <> '{}')
   returning ${CURSOR_COLUMNS}, ${DURABLE})

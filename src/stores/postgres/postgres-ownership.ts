@@ -3,7 +3,7 @@ import { TxboxError } from "../../core/errors.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { CURSOR_COLUMNS, cursorOf, DURABLE, LEASE, SOUND } from "./postgres-cursor.ts";
+import { BEGINNING, CURSOR_COLUMNS, cursorOf, DURABLE, LEASE, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface CursorView {
@@ -50,7 +50,7 @@ export class PostgresOwnership {
     const n = this.#names;
     await this.#sql.query(
       `with r as (insert into ${n.relay} (name, streams) values ($1::text, $2::text::text[]) on conflict do nothing returning name),
-       c as (insert into ${n.cursor} (relay, prev) select name, ${start === "now" ? "pg_current_snapshot()" : "'1:1:'"} from r returning id, relay)
+       c as (insert into ${n.cursor} (relay, prev) select name, ${start === "now" ? "pg_current_snapshot()" : `'${BEGINNING}'`} from r returning id, relay)
        insert into ${n.lane} (relay, lane, cursor_id) select c.relay, l, c.id from c, generate_series(0, ${LANES - 1}) l`,
       [this.#relay, streams === undefined ? null : textArray(streams)],
     );

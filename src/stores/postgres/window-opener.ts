@@ -61,7 +61,7 @@ export class WindowOpener {
     const some = running !== undefined && running !== "";
     params.push(horizon!, floor);
     if (some) params.push(`{${running}}`);
-    return { text: openSql(this.#names, some), params };
+    return { text: openSql(this.#names, { prev, running: some }), params };
   }
 
   /** A cheaper question than opening, for a queue that was empty a moment ago; now and then the full one all the same. */
