@@ -33,8 +33,7 @@ export async function openRabbitmq(address: string): Promise<Broker> {
       const confirms = await connection.createConfirmChannel();
       const ready = messages.map((message) => ({
         ...routeByStream(message),
-        content: Buffer.from(message.body),
-        options: sealForRabbitmq(message, "native"),
+        ...sealForRabbitmq(message, "native"),
       }));
       return (from, to) => {
         for (let i = from; i < to; i += 1) {

@@ -85,6 +85,7 @@ describe.skipIf(!hasPostgres())("pages of the log", () => {
     try {
       await client.query("begin");
       await database.outbox.enqueue(client, VARIETY);
+      await client.query("update txbox.message set created_at = '1999-12-31 23:59:59.9994Z' where position % 2 = 0");
       await client.query("commit");
     } finally {
       client.release(true);

@@ -1,5 +1,6 @@
 import { endChannel } from "./end-channel.ts";
 import { GatheredWrites } from "./gathered-writes.ts";
+import { LentHeaders } from "./lent-headers.ts";
 import type { RabbitmqConfirmChannel, RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 /**
@@ -12,6 +13,7 @@ export type Confirm = "taken" | "unroutable" | "refused" | "lost";
 export class ConfirmedChannel {
   readonly #channel: RabbitmqConfirmChannel;
   readonly #writes: GatheredWrites;
+  readonly #headers = new LentHeaders();
   /** Came back, and not confirmed yet: the server sends a message back before it confirms it. */
   readonly #returned = new Map<string, number>();
   #underWay = 0;
@@ -52,15 +54,21 @@ export class ConfirmedChannel {
     options: RabbitmqPublish,
     settled: (confirm: Confirm) => void,
   ): void {
-    const { messageId } = options;
+    const { messageId, headers = {} } = options;
     this.#writes.gather();
-    this.#channel.publish(exchange, routingKey, content, options, (error) => {
-      this.#underWay--;
-      if (this.#ended !== undefined) settled("lost");
-      else if (this.#returned.size > 0 && this.#cameBack(nameOf(exchange, routingKey, messageId)))
-        settled("unroutable");
-      else settled(error == null ? "taken" : "refused");
-    });
+    options.headers = this.#headers.lend(headers);
+    try {
+      this.#channel.publish(exchange, routingKey, content, options, (error) => {
+        this.#underWay--;
+        if (this.#ended !== undefined) settled("lost");
+        else if (this.#returned.size > 0 && this.#cameBack(nameOf(exchange, routingKey, messageId)))
+          settled("unroutable");
+        else settled(error == null ? "taken" : "refused");
+      });
+    } finally {
+      this.#headers.takeBack();
+      options.headers = headers;
+    }
     this.#underWay++;
   }
 

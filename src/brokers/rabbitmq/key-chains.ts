@@ -24,15 +24,16 @@ export class KeyChains {
     this.#next = new Int32Array(count).fill(NONE);
     this.#length = new Int32Array(count).fill(1);
     const heads = new Set<number>();
-    const following = new Map<string, number>();
+    const followers = new Map<string, Map<string, number>>();
     let longest = 1;
     for (let i = count - 1; i >= 0; i--) {
       heads.add(i);
-      const { stream, key } = messages[i]!;
+      const { stream = "", key } = messages[i]!;
       if (key == null) continue;
-      const name = `${stream}\0${key}`;
-      const after = following.get(name);
-      following.set(name, i);
+      let following = followers.get(stream);
+      if (following === undefined) followers.set(stream, (following = new Map()));
+      const after = following.get(key);
+      following.set(key, i);
       if (after === undefined) continue;
       heads.delete(after);
       this.#next[i] = after;

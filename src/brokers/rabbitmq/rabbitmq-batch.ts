@@ -87,14 +87,7 @@ export class RabbitmqBatch {
   }
 
   #take(): number | undefined {
-    for (let i = this.#chains.take(); i !== undefined; i = this.#chains.take()) {
-      if (this.#options.messages[i]!.body.length < LARGE_BYTES) return i;
-      this.#large.push(i);
-    }
-    if (this.#inFlight.size > 0) return undefined;
-    const large = this.#large.shift();
-    this.#alone = large !== undefined;
-    return large;
+    return this.#chains.take() ?? (this.#inFlight.size === 0 ? this.#large.shift() : undefined);
   }
 
   #send(i: number): void {
@@ -107,6 +100,10 @@ export class RabbitmqBatch {
     const { exchange, routingKey } = route;
     try {
       const { content, options } = sealed(i);
+      if (content.length >= LARGE_BYTES) {
+        if (this.#inFlight.size > 0) return void this.#large.push(i);
+        this.#alone = true;
+      }
       this.#inFlight.add(i);
       this.#channel.send(exchange, routingKey, content, options, (confirm) => this.#heard(i, confirm));
     } catch (error) {

@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import type { Transport } from "../shared/transport.ts";
+import { bytesOf, type Transport } from "../shared/transport.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 const AMQP: Transport = {
@@ -21,7 +21,8 @@ export interface SealedForRabbitmq {
 }
 
 /** Properties and headers of a message: what AMQP has a property for is there as well, for those who read those. */
-export function sealForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): RabbitmqPublish {
+export function sealForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): SealedForRabbitmq {
+  const { body } = message;
   const headers = sealEnvelope(message, format, AMQP, source);
   const options: RabbitmqPublish = {
     persistent: true,
@@ -29,12 +30,12 @@ export function sealForRabbitmq(message: Message, format: EnvelopeFormat, source
     messageId: message.id,
     type: message.type,
     timestamp: Math.floor(message.createdAt.getTime() / 1000),
-    contentType: headers["content-type"] ?? (typeof message.body === "string" ? JSON_TYPE : BYTES_TYPE),
+    contentType: headers["content-type"] ?? (typeof body === "string" ? JSON_TYPE : BYTES_TYPE),
     headers,
   };
   const correlationId = headers["correlation-id"];
   if (correlationId !== undefined && isShort(correlationId)) options.correlationId = correlationId;
-  return options;
+  return { content: bytesOf(body), options };
 }
 
 const JSON_TYPE = "application/json";

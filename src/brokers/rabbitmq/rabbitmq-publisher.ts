@@ -5,7 +5,6 @@ import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { SealedAhead } from "../shared/sealed-ahead.ts";
-import { bytesOf } from "../shared/transport.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
 import type { ConfirmedChannel } from "./confirmed-channel.ts";
 import { RabbitmqBatch } from "./rabbitmq-batch.ts";
@@ -63,10 +62,7 @@ class RabbitmqPublisher implements Publisher {
     this.#exchanges = new KnownExchanges(this.#link, declare, this.#clock);
     this.#confirmTimeoutMs = options.confirmTimeoutMs ?? 30_000;
     this.#route = route;
-    this.#ahead = new SealedAhead((message) => ({
-      content: bytesOf(message.body),
-      options: sealForRabbitmq(message, envelope, source),
-    }));
+    this.#ahead = new SealedAhead((message) => sealForRabbitmq(message, envelope, source));
   }
 
   prepare(messages: readonly Message[]): void {

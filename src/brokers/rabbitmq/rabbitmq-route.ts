@@ -8,9 +8,15 @@ export interface RabbitmqRoute {
   routingKey: string;
 }
 
+let last: { readonly type: string; readonly route: RabbitmqRoute } | undefined;
+
 /** The exchange is named after the stream, the routing key after the type: `order_created` → `order.created`. */
 export function routeByStream({ stream, type }: Message): RabbitmqRoute {
-  return { exchange: stream, routingKey: type.replaceAll("_", ".") };
+  // Types and streams repeat from message to message.
+  if (last?.type !== type || last.route.exchange !== stream) {
+    last = { type, route: { exchange: stream, routingKey: type.replaceAll("_", ".") } };
+  }
+  return last.route;
 }
 
 const MAX_NAME_BYTES = 255;

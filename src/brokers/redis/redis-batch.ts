@@ -84,7 +84,7 @@ export class RedisBatch {
       try {
         const { shape, values } = requireFitting(sealed(index), limit.bytes ?? USUAL_MAX_BYTES);
         const large = limit.bytes === undefined && values.some((value) => value.length * 3 > LEAST_MAX_BYTES);
-        const bytes = message.body.length;
+        const bytes = values.at(-1)!.length;
         entries.push({ index, streamKey: nameOf(streamKey(message)), shape, values, bytes, large });
       } catch (error) {
         this.#fail(index, { status: "rejected", error });

@@ -1,7 +1,8 @@
-import type { Row } from "./postgres-client.ts";
+import type { Headers } from "../../core/message.ts";
+import { bodyOf, headersFrom, type LogMessage } from "./log-message.ts";
 
 /**
- * The columns of a LogMessage as COPY sends them in its binary format: those of a fixed width first, so that they are
+ * The columns of a CopiedMessage, as COPY sends them in its binary format: those of a fixed width first, so that they are
  * found without looking at the others.
  */
 export function copiedColumns(inline: string): string {
@@ -17,36 +18,112 @@ const SIZE = 18;
 const LANE = 26;
 const CREATED_AT = 32;
 const TEXTS = 40;
+/** The others in their order. */
+const ID = 0;
+const STREAM = 1;
+const TYPE = 2;
+const KEY = 3;
+const AGGREGATE_TYPE = 4;
+const AGGREGATE_ID = 5;
+const CORRELATION_ID = 6;
+const HEADERS = 7;
+const PAYLOAD = 8;
+const BODY = 9;
 /** From 1970 to 2000, where PostgreSQL begins to count, in ms. */
-const EPOCH_MS = 946_684_800_000n;
+const EPOCH_MS = 946_684_800_000;
 
-/** The position of the row that begins there. */
-export function copiedPosition(bytes: Buffer, at: number): string {
-  return String(bytes.readBigInt64BE(at + POSITION));
-}
-
+/** Of the row that begins there. */
 export function copiedSize(bytes: Buffer, at: number): number {
   return bytes.readInt32BE(at + SIZE);
 }
 
-/** All of the row that begins there, in the order of `messageColumns`, as text. */
-export function copiedRow(bytes: Buffer, at: number): Row {
-  const microseconds = bytes.readBigInt64BE(at + CREATED_AT);
-  const milliseconds = (microseconds - (((microseconds % 1000n) + 1000n) % 1000n)) / 1000n;
-  const row: Row = [copiedPosition(bytes, at)];
-  let next = at + TEXTS;
-  const text = (encoding: "utf8" | "hex"): string | null => {
-    const length = bytes.readInt32BE(next);
-    next += 4;
-    if (length < 0) return null;
-    const value = bytes.toString(encoding, next, next + length);
-    next += length;
-    return value;
-  };
-  for (let column = 1; column <= 9; column++) row.push(text("utf8"));
-  row.push(text("hex"), String(milliseconds + EPOCH_MS));
-  row.push(row[4] === null ? String(bytes.readInt16BE(at + LANE)) : null, String(copiedSize(bytes, at)));
-  return row;
+export function copiedPosition(bytes: Buffer, at: number): string {
+  return String(bytes.readBigInt64BE(at + POSITION));
+}
+
+/**
+ * One row of such a COPY. Each field is read from the bytes whenever it is asked for, and not kept: thousands of messages
+ * are on their way at a time, and what they hold is copied by the collector of garbage again and again.
+ */
+export class CopiedMessage implements LogMessage {
+  readonly #bytes: Buffer;
+  readonly #at: number;
+  #headers: Headers | undefined;
+  /** What was too large to be read with its page. */
+  #large: { headers: string | null; body: string | Uint8Array } | undefined;
+
+  /** `at`: where the row begins. */
+  constructor(bytes: Buffer, at: number) {
+    this.#bytes = bytes;
+    this.#at = at;
+  }
+
+  get positionText(): string {
+    return copiedPosition(this.#bytes, this.#at);
+  }
+  get position(): bigint {
+    return this.#bytes.readBigInt64BE(this.#at + POSITION);
+  }
+  get size(): number {
+    return copiedSize(this.#bytes, this.#at);
+  }
+  get lane(): number {
+    return this.#bytes.readInt16BE(this.#at + LANE);
+  }
+  get createdAt(): Date {
+    const at = this.#at + CREATED_AT;
+    const microseconds = this.#bytes.readInt32BE(at) * 2 ** 32 + this.#bytes.readUInt32BE(at + 4);
+    return new Date(EPOCH_MS + Math.floor(microseconds / 1000));
+  }
+  get id(): string {
+    return this.#text(ID)!;
+  }
+  get stream(): string {
+    return this.#text(STREAM)!;
+  }
+  get type(): string {
+    return this.#text(TYPE)!;
+  }
+  get key(): string | null {
+    return this.#text(KEY);
+  }
+  get aggregateType(): string | null {
+    return this.#text(AGGREGATE_TYPE);
+  }
+  get aggregateId(): string | null {
+    return this.#text(AGGREGATE_ID);
+  }
+  get headers(): Headers {
+    if (this.#headers === undefined) {
+      const json = this.#large === undefined ? this.#text(HEADERS) : this.#large.headers;
+      this.#headers = headersFrom(json, this.#text(CORRELATION_ID) ?? this.id);
+    }
+    return this.#headers;
+  }
+  get body(): string | Uint8Array {
+    if (this.#large !== undefined) return this.#large.body;
+    const text = this.#text(PAYLOAD);
+    if (text !== null) return text;
+    const at = this.#find(BODY);
+    return Buffer.from(this.#bytes.subarray(at + 4, at + 4 + this.#bytes.readInt32BE(at)));
+  }
+
+  fill(headers: string | null, payload: string | null, hex: string | null): void {
+    this.#large = { headers, body: bodyOf(payload, hex) };
+  }
+
+  #text(column: number): string | null {
+    const at = this.#find(column);
+    const length = this.#bytes.readInt32BE(at);
+    return length < 0 ? null : this.#bytes.toString("utf8", at + 4, at + 4 + length);
+  }
+
+  /** Where a column begins, with its length. */
+  #find(column: number): number {
+    let at = this.#at + TEXTS;
+    for (let i = 0; i < column; i++) at += 4 + Math.max(0, this.#bytes.readInt32BE(at));
+    return at;
+  }
 }
 
 /** The head of every COPY in the binary format, before the length of what may be added to it. */

@@ -1,6 +1,5 @@
 import { laneOf } from "../../core/lane.ts";
 import type { Headers, Message } from "../../core/message.ts";
-import { copiedPosition, copiedRow, copiedSize } from "./copied-rows.ts";
 import type { Row } from "./postgres-client.ts";
 
 /** What a message takes along when it is copied between tables: everything but its place in the log. */
@@ -8,7 +7,7 @@ export const COPIED_COLUMNS: string =
   "created_at, size, lane, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload, body";
 
 /**
- * The columns behind a LogMessage, in the order of its row. With `inline`, an SQL expression, the headers and body of
+ * The columns behind a RowMessage, in the order of its row. With `inline`, an SQL expression, the headers and body of
  * larger messages are left out. What is null costs almost nothing on the way: the lane of a key can be had from the key.
  */
 export function messageColumns(inline?: string): string {
@@ -31,30 +30,30 @@ export function messageColumns(inline?: string): string {
   ].join(", ");
 }
 
-/** A row of the log. Fields are read from the row when asked for: a relay that only moves bodies decodes nothing else. */
-export class LogMessage implements Message {
-  /** Or the bytes of a COPY: they are held, with their neighbours, until a field is asked for. */
-  #source: Row | Buffer;
-  readonly #at: number;
+/** A message of the log. */
+export interface LogMessage extends Message {
+  readonly positionText: string;
+  readonly lane: number;
+  /** Bytes of body and headers. */
+  readonly size: number;
+  /** Adds what was too large to be read with its page. */
+  fill(headers: string | null, payload: string | null, hex: string | null): void;
+}
+
+/** A row of a query. Fields are read from the row when asked for. */
+export class RowMessage implements LogMessage {
+  readonly #row: Row;
   #headers: Headers | undefined;
 
-  /** `at`: where the row begins among the bytes. */
-  constructor(source: Row | Buffer, at = 0) {
-    this.#source = source;
-    this.#at = at;
-  }
-
-  get #row(): Row {
-    const source = this.#source;
-    return Array.isArray(source) ? source : (this.#source = copiedRow(source, this.#at));
+  constructor(row: Row) {
+    this.#row = row;
   }
 
   get positionText(): string {
-    const source = this.#source;
-    return Array.isArray(source) ? source[0]! : copiedPosition(source, this.#at);
+    return this.#row[0]!;
   }
   get position(): bigint {
-    return BigInt(this.positionText);
+    return BigInt(this.#row[0]!);
   }
   get id(): string {
     return this.#row[1]!;
@@ -75,14 +74,11 @@ export class LogMessage implements Message {
     return this.#row[6]!;
   }
   get headers(): Headers {
-    this.#headers ??= {
-      ...(this.#row[8] == null ? undefined : (JSON.parse(this.#row[8]) as Headers)),
-      correlationId: this.#row[7] ?? this.#row[1]!,
-    };
+    this.#headers ??= headersFrom(this.#row[8] ?? null, this.#row[7] ?? this.id);
     return this.#headers;
   }
   get body(): string | Uint8Array {
-    return this.#row[9] ?? Buffer.from(this.#row[10]!, "hex");
+    return bodyOf(this.#row[9]!, this.#row[10]!);
   }
   get createdAt(): Date {
     return new Date(Number(this.#row[11]));
@@ -91,19 +87,26 @@ export class LogMessage implements Message {
     const lane = this.#row[12];
     return lane == null ? laneOf(this.key) : Number(lane);
   }
-  /** Bytes of body and headers. */
   get size(): number {
-    return sizeOf(this.#source, this.#at);
+    return sizeOfRow(this.#row);
   }
-  /** What was too large to be read with its page. */
-  fill(headers: string | null, payload: string | null, body: string | null): void {
+  fill(headers: string | null, payload: string | null, hex: string | null): void {
     this.#row[8] = headers;
     this.#row[9] = payload;
-    this.#row[10] = body;
+    this.#row[10] = hex;
   }
 }
 
-/** Bytes of body and headers of a message that is made of the same. */
-export function sizeOf(source: Row | Buffer, at: number): number {
-  return Array.isArray(source) ? Number(source[13]) : copiedSize(source, at);
+export function sizeOfRow(row: Row): number {
+  return Number(row[13]);
+}
+
+/** A message without a correlation of its own is the first of its chain. */
+export function headersFrom(json: string | null, correlationId: string): Headers {
+  return { ...(json === null ? undefined : (JSON.parse(json) as Headers)), correlationId };
+}
+
+/** The one that is not null of JSON text and bytes as hexadecimal digits. */
+export function bodyOf(payload: string | null, hex: string | null): string | Uint8Array {
+  return payload ?? Buffer.from(hex!, "hex");
 }

@@ -2,7 +2,7 @@ import type { AttemptError } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
 import type { BlockedKey } from "./blocked-keys.ts";
 import { RowCollector } from "./copied-rows.ts";
-import { LogMessage } from "./log-message.ts";
+import { RowMessage, type LogMessage } from "./log-message.ts";
 import { drainSql } from "./parking-sql.ts";
 import type { CopyRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
@@ -106,7 +106,7 @@ export class PageReader {
       return !ended.has(row[14]!);
     });
     const { messages, cut } = await this.#fit(
-      readable.map((row) => new LogMessage(row)),
+      readable.map((row) => new RowMessage(row)),
       this.#inline,
     );
     const entries = messages.map((_, i) => keys[Number(readable[i]![14]) - 1]!);

@@ -8,7 +8,7 @@ import type {
   RewindTarget,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { LogMessage, messageColumns } from "./log-message.ts";
+import { RowMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, SOUND } from "./postgres-cursor.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
@@ -84,7 +84,7 @@ function messageInfo(row: Row): MessageInfo {
 function fieldsOf(
   row: Row,
 ): Omit<MessageInfo, "position" | "relay" | "status" | "attempts" | "lastError" | "publishedAt" | "deliverAt"> {
-  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new LogMessage(row);
+  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new RowMessage(row);
   return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
 }
 

@@ -1,4 +1,5 @@
-import { LogMessage, sizeOf } from "./log-message.ts";
+import { CopiedMessage, copiedPosition, copiedSize } from "./copied-rows.ts";
+import { RowMessage, sizeOfRow, type LogMessage } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 
@@ -22,7 +23,7 @@ export class Reading {
    * are asked for: thousands of objects that wait would be copied by every collection of garbage.
    */
   readonly #sources: (Row | Buffer)[] = [];
-  /** Where each begins. */
+  /** Where each begins, if it is among bytes. */
   readonly #starts: number[] = [];
   #bytes = 0;
   #ended = false;
@@ -46,7 +47,7 @@ export class Reading {
 
   add(source: Row | Buffer, at = 0): void {
     this.arrivals++;
-    this.#bytes += sizeOf(source, at);
+    this.#bytes += Array.isArray(source) ? sizeOfRow(source) : copiedSize(source, at);
     this.#starts.push(at);
     if (this.#sources.push(source) >= this.#wanted) this.#arrived?.();
   }
@@ -72,7 +73,11 @@ export class Reading {
       this.#arrived = undefined;
     }
     if (this.#failure !== undefined) throw this.#failure.error;
-    return this.#sources.slice(0, limit).map((source, i) => new LogMessage(source, this.#starts[i]));
+    return this.#sources
+      .slice(0, limit)
+      .map((source, i) =>
+        Array.isArray(source) ? new RowMessage(source) : new CopiedMessage(source, this.#starts[i]!),
+      );
   }
 
   take(messages: readonly LogMessage[]): void {
@@ -94,7 +99,8 @@ export class Reading {
 
   get lastPosition(): string {
     const last = this.#sources.at(-1);
-    return last === undefined ? this.#after : new LogMessage(last, this.#starts.at(-1)).positionText;
+    if (last === undefined) return this.#after;
+    return Array.isArray(last) ? last[0]! : copiedPosition(last, this.#starts.at(-1)!);
   }
 
   /** Nothing follows what was read. One that failed may have arrived in part, and says nothing about what follows. */

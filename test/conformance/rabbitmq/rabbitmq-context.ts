@@ -92,8 +92,8 @@ export async function rabbitmqSubscriberContext(
       await Promise.all(
         messages.map((message) => {
           const { exchange, routingKey } = routeByStream(message);
-          const options = sealForRabbitmq(message, "native");
-          return observer.publish(exchange, routingKey, Buffer.from(message.body as string), options);
+          const { content, options } = sealForRabbitmq(message, "native");
+          return observer.publish(exchange, routingKey, content, options);
         }),
       );
     },

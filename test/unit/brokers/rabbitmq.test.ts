@@ -28,14 +28,14 @@ function delivered(
 describe("the envelope", () => {
   test.each(["native", "cloudevents"] as const)("%s: what is sealed can be opened", (format) => {
     for (const message of [rich, bare]) {
-      assertSameMessage(openFromRabbitmq(delivered(sealForRabbitmq(message, format), message.body)), message);
+      assertSameMessage(openFromRabbitmq(delivered(sealForRabbitmq(message, format).options, message.body)), message);
     }
   });
 
   test("sets the properties that others read", () => {
     const createdAt = new Date("2026-02-03T04:05:06.789Z");
     const message = sample("orders", 1, { id: "m-1", type: "order_created", createdAt });
-    expect(sealForRabbitmq(message, "native")).toMatchObject({
+    expect(sealForRabbitmq(message, "native").options).toMatchObject({
       persistent: true,
       mandatory: true,
       messageId: "m-1",
@@ -47,26 +47,26 @@ describe("the envelope", () => {
   });
 
   test("names CloudEvents attributes as AMQP does", () => {
-    const { headers, contentType } = sealForRabbitmq(sample("orders", 1, { id: "m-1" }), "cloudevents", "/shop");
-    expect(headers).toMatchObject({
+    const { options } = sealForRabbitmq(sample("orders", 1, { id: "m-1" }), "cloudevents", "/shop");
+    expect(options.headers).toMatchObject({
       cloudEvents_specversion: "1.0",
       cloudEvents_id: "m-1",
       cloudEvents_source: "/shop",
       cloudEvents_type: "sampled",
     });
-    expect(contentType).toBe("application/json");
+    expect(options.contentType).toBe("application/json");
   });
 
   test("leaves out a correlation id that no property holds, and keeps it as a header", () => {
     const correlationId = "c".repeat(300);
-    const sealed = sealForRabbitmq(sample("orders", 1, { headers: { correlationId } }), "native");
+    const sealed = sealForRabbitmq(sample("orders", 1, { headers: { correlationId } }), "native").options;
     expect(sealed.correlationId).toBeUndefined();
     expect(openFromRabbitmq(delivered(sealed)).headers.correlationId).toBe(correlationId);
   });
 
   test("no header of a user reaches the server under a name that it acts upon", () => {
     const headers = { CC: "elsewhere", BCC: "elsewhere", "x-match": "any" };
-    const sealed = sealForRabbitmq(sample("orders", 1, { headers }), "native");
+    const sealed = sealForRabbitmq(sample("orders", 1, { headers }), "native").options;
     expect(Object.keys(sealed.headers ?? {}).filter((name) => name in headers)).toEqual([]);
     expect(openFromRabbitmq(delivered(sealed)).headers).toEqual(headers);
   });

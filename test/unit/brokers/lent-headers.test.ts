@@ -1,0 +1,64 @@
+import { describe, expect, it } from "vitest";
+import { LentHeaders } from "../../../src/brokers/rabbitmq/lent-headers.ts";
+
+type Headers = Record<string, unknown>;
+
+/** As amqplib does it: they become the prototype of another object, and are read through that. */
+function encode(headers: Headers): Headers {
+  const inherited = Object.create(headers) as Headers;
+  const read: Headers = {};
+  for (const name in inherited) read[name] = inherited[name];
+  return read;
+}
+
+function sent(lent: LentHeaders, headers: Headers, publish = encode): Headers {
+  const result = publish(lent.lend(headers));
+  lent.takeBack();
+  return result;
+}
+
+describe("LentHeaders", () => {
+  it("gives every message its own headers, however they differ", () => {
+    const lent = new LentHeaders();
+    const messages: Headers[] = [
+      { id: "1", key: "a" },
+      { id: "2", key: "b" },
+      { id: "3" },
+      { id: "4", key: "c", note: "x" },
+      { id: "5", note: "y", key: "d" },
+      { key: "e" },
+      {},
+      { id: "6", key: undefined },
+    ];
+    for (const headers of [...messages, ...messages]) expect(sent(lent, headers)).toEqual(headers);
+  });
+
+  it("uses one object for those that are alike", () => {
+    const lent = new LentHeaders();
+    const objects = new Set<Headers>();
+    for (let n = 0; n < 10; n++) {
+      const headers = lent.lend({ id: String(n), key: "k" });
+      encode(headers);
+      lent.takeBack();
+      objects.add(headers);
+    }
+    expect(objects.size).toBeLessThan(4);
+  });
+
+  it("never shares with a client that reads them later", () => {
+    const lent = new LentHeaders();
+    const kept = Array.from({ length: 10 }, (_, n) => sent(lent, { id: String(n) }, (headers) => headers));
+    expect(kept.map(({ id }) => id)).toEqual(kept.map((_, n) => String(n)));
+  });
+
+  it("gives nothing that was added on the way to another message", () => {
+    const lent = new LentHeaders();
+    const traced = (headers: Headers): Headers => {
+      headers["traceparent"] ??= "00-1";
+      return encode(headers);
+    };
+    expect(sent(lent, { id: "1" }, traced)).toEqual({ id: "1", traceparent: "00-1" });
+    expect(sent(lent, { id: "2" }, traced)).toEqual({ id: "2", traceparent: "00-1" });
+    for (const id of ["3", "4", "5"]) expect(sent(lent, { id })).toEqual({ id });
+  });
+});
