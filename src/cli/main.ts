@@ -4,7 +4,8 @@ import module from "node:module";
 const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
 
 if (major < 22 || (major === 22 && minor < 18)) {
-  process.stderr.write(`txbox needs Node 22.18 or later, this is ${process.versions.node}\n`);
+  const needed = `txbox needs Node 22.18 or later, this is ${process.versions.node}`;
+  process.stderr.write(`${needed}. Upgrade Node, or npm install node@24 and run npx txbox\n`);
   process.exitCode = 1;
 } else {
   // Starts three times as fast from the second time on.

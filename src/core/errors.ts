@@ -71,7 +71,14 @@ export function errorCode(error: unknown): string | undefined {
 
 /** Name and message of anything thrown, cut to a length that fits a row. */
 export function describeError(error: unknown, maxLength = 1000): string {
-  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  const text = error instanceof Error ? `${error.name}: ${error.message}${why(error)}` : String(error);
   const clean = text.replaceAll("\u0000", "\uFFFD").toWellFormed();
   return clean.length > maxLength ? `${clean.slice(0, maxLength - 1).toWellFormed()}…` : clean;
+}
+
+/** What `fetch` and others throw says only in its cause what has happened. */
+function why({ message, cause }: Error): string {
+  if (!(cause instanceof Error)) return "";
+  const reason = cause.message === "" ? errorCode(cause) : cause.message;
+  return reason === undefined || message.includes(reason) ? "" : ` (${reason})`;
 }

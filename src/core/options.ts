@@ -13,6 +13,11 @@ export function requireRuntime(of: string): void {
 
 /** Throws `invalid_option` for a key that is not in `known`, naming the nearest one that is. */
 export function rejectUnknownOptions(of: string, options: object, known: readonly string[]): void {
+  if (typeof options !== "object" || options === null) {
+    throw new TxboxError("invalid_option", `${of} takes an object of options, got ${typeof options}`, {
+      fix: `Its options are ${known.join(", ")}`,
+    });
+  }
   for (const name of Object.keys(options)) {
     if (known.includes(name)) continue;
     const near = nearest(name, known);
@@ -48,9 +53,17 @@ export function requireName(of: string, name: string, value: unknown): void {
     `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${JSON.stringify(value)}`,
     {
       field: name,
-      fix: `Give ${name} such a value`,
+      fix: `Set ${name}, for example to "payments"`,
     },
   );
+}
+
+export function requireFunction(of: string, name: string, value: unknown): void {
+  if (typeof value === "function") return;
+  throw new TxboxError("invalid_option", `${of}: ${name} must be a function, got ${typeof value}`, {
+    field: name,
+    fix: `Pass a function as ${name}`,
+  });
 }
 
 /** The name in `known` with the fewest edits, if it is near enough to be a slip. */

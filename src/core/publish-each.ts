@@ -2,7 +2,7 @@ import { publishByKey } from "./by-key.ts";
 import type { Publisher, PublishResult } from "./contracts.ts";
 import { errorCode } from "./errors.ts";
 import type { Message } from "./message.ts";
-import { rejectUnknownOptions, requireInteger } from "./options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "./options.ts";
 
 export interface PublishEachOptions {
   /** Messages of different keys in hand at once. Default 10. */
@@ -17,6 +17,7 @@ export function publishEach(
   publish: (message: Message, signal: AbortSignal) => Promise<unknown>,
   options: PublishEachOptions = {},
 ): Publisher {
+  requireFunction("publishEach", "publish", publish);
   rejectUnknownOptions("publishEach", options, ["concurrency"]);
   const { concurrency = 10 } = options;
   requireInteger("publishEach", "concurrency", concurrency, 1, 10_000);

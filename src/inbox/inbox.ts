@@ -16,7 +16,7 @@ import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
-import { typeOf } from "./incoming-message.ts";
+import { requireIncoming, typeOf } from "./incoming-message.ts";
 import { MessageProcessor, type Attempt, type Handled } from "./process-message.ts";
 import { fromStored } from "./stored-message.ts";
 
@@ -102,6 +102,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       return inbox;
     },
     async handle(message, handler) {
+      requireIncoming(message);
       const never = new AbortController().signal;
       const result =
         handler === undefined ? await attempt(message, never, arrival) : await inline.process(message, handler, never);

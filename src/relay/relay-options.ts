@@ -2,7 +2,7 @@ import { systemClock } from "../core/clock.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock, Publisher, Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
-import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import { teller } from "../core/teller.ts";
 import { uuidv7 } from "../core/uuid.ts";
 import type { RelayEvent } from "./relay-events.ts";
@@ -97,7 +97,12 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   rejectUnknownOptions(of, options, KNOWN);
   requireName(of, "name", options.name);
   requireRole(options.store?.queue, "join", "store", "a store, such as createPostgresStore({ client })");
-  requireRole(options.publisher, "publish", "publisher", "a publisher, such as createInProcessBus()");
+  requireRole(
+    options.publisher,
+    "publish",
+    "publisher",
+    "a publisher, such as createInProcessBus() or publishEach(send)",
+  );
   if (options.deadLetters !== undefined)
     requireRole(options.deadLetters, "publish", "deadLetters", "a publisher, such as createKafkaPublisher({ … })");
   const batchSize = options.batchSize ?? 1000;
@@ -117,7 +122,11 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireInteger(of, "backoff.baseMs", backoff.baseMs, 0);
   requireInteger(of, "backoff.maxMs", backoff.maxMs, backoff.baseMs);
   requireOneOf("start", options.start ?? "earliest", ["earliest", "now"]);
+  requireNames("streams", options.streams);
+  requireNames("unordered", options.unordered);
+  requireOneOf("maintenance", options.maintenance ?? true, [true, false]);
   const { onDead = "continue", onEvent } = options;
+  if (onEvent !== undefined) requireFunction(of, "onEvent", onEvent);
   for (const choice of typeof onDead === "string" ? [onDead] : Object.values(onDead))
     requireOneOf("onDead", choice, ["continue", "block"]);
   return {
@@ -149,7 +158,15 @@ function requireRole(role: object | undefined, method: string, field: string, wa
   throw new TxboxError("invalid_option", `createRelay needs a ${field}`, { field, fix: `Pass ${wanted}` });
 }
 
-function requireOneOf(field: string, value: string, allowed: readonly string[]): void {
+function requireNames(field: string, value: unknown): void {
+  if (value === undefined || (Array.isArray(value) && value.every((name) => typeof name === "string"))) return;
+  throw new TxboxError("invalid_option", `createRelay: ${field} must be an array of names of streams`, {
+    field,
+    fix: `Write ${field}: ["orders"]`,
+  });
+}
+
+function requireOneOf(field: string, value: unknown, allowed: readonly unknown[]): void {
   if (allowed.includes(value)) return;
   throw new TxboxError("invalid_option", `createRelay: ${field} cannot be ${JSON.stringify(value)}`, {
     field,

@@ -101,6 +101,11 @@ describe.skipIf(!hasPostgres())("grants", () => {
       await expect(pool.query(sql), sql).rejects.toMatchObject({ code: INSUFFICIENT_PRIVILEGE });
   });
 
+  it("tell a relay without the rights to maintain what to do", async () => {
+    const { store } = as(ROLES.relay);
+    await expect(store.maintenance.run()).rejects.toThrow(/permission denied.*maintenance: false/);
+  });
+
   it("let a consumer keep receipts", async () => {
     const { store } = as(ROLES.consumer);
     const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);

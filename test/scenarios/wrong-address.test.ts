@@ -4,6 +4,7 @@ import { createInProcessBus } from "../../src/brokers/in-process/index.ts";
 import { createInbox, createRelay, publishEach } from "../../src/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import type { TestDatabase } from "../harness/index.ts";
+import { until } from "../harness/deadline.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
 
 const publisher = publishEach(async () => undefined);
@@ -44,6 +45,7 @@ describe.skipIf(!hasPostgres())("what waiting cannot mend is said by start()", (
     });
     const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
     await expect(inbox.start(createInProcessBus())).rejects.toMatchObject({ code: "schema_missing" });
+    await expect(store.maintenance.run()).rejects.toMatchObject({ code: "schema_missing" });
     await store.migrator.migrate();
     await inbox.start(createInProcessBus());
     await inbox.stop();
@@ -54,5 +56,21 @@ describe.skipIf(!hasPostgres())("what waiting cannot mend is said by start()", (
     const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
     await inbox.start(createInProcessBus());
     await inbox.stop();
+  });
+
+  it("a connection that is cut while it lies idle ends no process", async () => {
+    const pool = new pg.Pool({ connectionString: database.url });
+    pools.push(pool);
+    const store = createPostgresStore({ client: pool });
+    createPostgresStore({ client: pool });
+    expect(pool.listenerCount("error")).toBe(1);
+    await store.migrator.migrate();
+    const { rows } = await pool.query<{ pid: number }>("select pg_backend_pid() as pid");
+    const other = new pg.Client(database.url);
+    await other.connect();
+    await other.query("select pg_terminate_backend($1)", [rows[0]!.pid]);
+    await other.end();
+    await until(() => pool.totalCount === 0, { what: "the loss to be noticed" });
+    expect(await store.admin.relays()).toEqual([]);
   });
 });

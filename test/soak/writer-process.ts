@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import type pg from "pg";
 import { createOutbox } from "../../src/outbox/outbox.ts";
+import { checkOut } from "../../src/stores/postgres/check-out.ts";
 import { createRandom } from "./random.ts";
 import { chooseTransaction, type Writing } from "./writer-transactions.ts";
 import { openPool, soakStore } from "./world.ts";
@@ -15,9 +17,8 @@ async function write(number: number): Promise<void> {
   while (!stopping.signal.aborted) {
     const { kind, run } = chooseTransaction(random, number % 8 < 3);
     try {
-      const client = await pool.connect();
       const onError = (): void => undefined;
-      client.on("error", onError);
+      const client = (await checkOut(pool, onError)) as pg.PoolClient;
       const writing: Writing = { client, outbox, random, kind };
       let failed = false;
       try {
@@ -27,8 +28,9 @@ async function write(number: number): Promise<void> {
         await client.query("rollback").catch(() => undefined);
         throw error;
       } finally {
-        client.off("error", onError);
         client.release(failed);
+        // What was given up may still hear that the server is gone.
+        if (!failed) client.off("error", onError);
       }
     } catch (error) {
       const name = (error as { code?: string }).code ?? String(error);

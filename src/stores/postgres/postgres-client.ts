@@ -53,6 +53,7 @@ export interface PgPoolClient extends PgClient {
 export interface PgPool {
   query(config: object): Promise<unknown>;
   connect(): Promise<PgPoolClient>;
+  on?(event: "error", listener: () => void): unknown;
   readonly totalCount: number;
 }
 
@@ -197,6 +198,7 @@ export function databaseOf(client: PostgresClient): Database {
 }
 
 function pgDatabase(pool: PgPool): Database {
+  outliveIdleLosses(pool);
   return {
     ...pgRunner(pool),
     copy: (text, onRow, signal) => copyOut(pool, text, onRow, signal),
@@ -213,6 +215,15 @@ function pgDatabase(pool: PgPool): Database {
         return run(tx);
       }),
   };
+}
+
+const heard = new WeakSet<PgPool>();
+
+/** A connection that is cut while it lies idle ends the process, unless somebody listens. The pool has dropped it by then. */
+function outliveIdleLosses(pool: PgPool): void {
+  if (heard.has(pool)) return;
+  heard.add(pool);
+  pool.on?.("error", () => undefined);
 }
 
 /** Transactions whose BEGIN may still wait for the first statement, by the `tx` of their user. */

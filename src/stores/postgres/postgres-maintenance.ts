@@ -3,6 +3,7 @@ import { errorCode } from "../../core/errors.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
+import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
 
@@ -28,15 +29,26 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
   const receipts = { database, names, retentionMs: options.receiptRetentionMs };
   return {
     async run(): Promise<MaintenanceReport> {
-      const segments = new Segments(options);
-      const rotated = await segments.rotate();
-      const { dropped, heldBackBy } = await segments.dropOld();
-      await deleteLeftovers(options);
-      await createReceiptDays(receipts);
-      await dropOldReceipts(receipts);
-      return { rotated, droppedSegments: dropped, heldBackBy };
+      try {
+        const segments = new Segments(options);
+        const rotated = await segments.rotate();
+        const { dropped, heldBackBy } = await segments.dropOld();
+        await deleteLeftovers(options);
+        await createReceiptDays(receipts);
+        await dropOldReceipts(receipts);
+        return { rotated, droppedSegments: dropped, heldBackBy };
+      } catch (error) {
+        throw errorCode(error) === NO_RIGHTS ? withoutRights(error) : explain(error, names.schema);
+      }
     },
   };
+}
+
+const NO_RIGHTS = "42501";
+
+function withoutRights(cause: unknown): Error {
+  const fix = "Let the owner of the tables do it, and set maintenance: false (--no-maintenance) for this relay";
+  return Object.assign(new Error(`Maintenance: ${(cause as Error).message}. ${fix}`, { cause }), { code: NO_RIGHTS });
 }
 
 class Segments {

@@ -31,13 +31,16 @@ export async function relayFigures(sql: SqlRunner, names: Names): Promise<RelayI
       lanes: own.map((cursor) => ({
         owner: cursor[1]!,
         epoch: BigInt(cursor[2]!),
-        leaseMs: Math.round(Number(cursor[3])),
+        leaseMs: Math.max(0, Math.round(Number(cursor[3]))),
         lanes: Number(cursor[4]),
       })),
       published: own.reduce((sum, cursor) => sum + BigInt(cursor[5]!), 0n),
       pending: figures.reduce((sum, figure) => sum + figure.pending, Number(parked)),
       pendingEstimated: figures.some((figure) => figure.estimated),
-      oldestPendingAgeMs: ages.reduce((oldest, age) => (age === null ? oldest : Math.max(oldest ?? 0, age)), null),
+      oldestPendingAgeMs: ages.reduce(
+        (oldest, age) => (age === null ? oldest : Math.max(oldest ?? 0, Math.round(age))),
+        null,
+      ),
       parked: Number(parked),
       blockedKeys: Number(blockedKeys),
       dead: Number(dead),
