@@ -7,50 +7,45 @@ type Headers = Record<string, unknown>;
  */
 export class LentHeaders {
   #lent: Headers = {};
-  #names: string[] = [];
-  /** What is lent reads them at once and is done with them; undefined: not known yet. */
-  #mayShare: boolean | undefined;
-  #wasRead = false;
+  #names: readonly string[] = [];
+  #wasEncoded = false;
 
   /** The same headers; until `takeBack` nothing else may be lent. */
   lend(headers: Headers): Headers {
-    if (this.#mayShare === undefined) return this.#watched(headers);
-    if (!this.#mayShare) return headers;
+    this.#wasEncoded = false;
     let count = 0;
     for (const name in headers) {
       if (name !== this.#names[count]) return this.#anew(headers);
       this.#lent[name] = headers[name];
       count++;
     }
-    return count === this.#names.length ? this.#lent : this.#anew(headers);
+    return count > 0 && count === this.#names.length ? this.#lent : this.#anew(headers);
   }
 
+  /** The object is used again only if the client is done with it, and nothing has been added to it or taken away. */
   takeBack(): void {
-    if (this.#mayShare === undefined) {
-      this.#mayShare = this.#wasRead;
-    } else if (this.#mayShare) {
-      let count = 0;
-      for (const _ in this.#lent) count++;
-      // What watches the client may have added its own: no other message must get that.
-      if (count !== this.#names.length) this.#anew({});
-    }
+    let count = 0;
+    for (const name in this.#lent) if (name !== this.#names[count++]) this.#wasEncoded = false;
+    if (!this.#wasEncoded || count !== this.#names.length) this.#names = [];
   }
 
+  /** An object that tells when it is encoded: whatever watches the client reads it too, but not by way of an heir. */
   #anew(headers: Headers): Headers {
-    this.#lent = { ...headers };
-    this.#names = Object.keys(headers);
-    return this.#lent;
-  }
-
-  /** Tells whether the first of them was read. */
-  #watched(headers: Headers): Headers {
-    const watched = { ...headers };
-    const [first] = Object.keys(headers);
-    if (first === undefined) return watched;
-    const get = (): unknown => {
-      this.#wasRead = true;
-      return headers[first];
-    };
-    return Object.defineProperty(watched, first, { enumerable: true, get });
+    const lent = { ...headers };
+    this.#lent = lent;
+    this.#names = Object.keys(lent);
+    const [first] = this.#names;
+    if (first === undefined) return lent;
+    let value = lent[first];
+    const encoded = (): void => void (this.#wasEncoded = true);
+    return Object.defineProperty(lent, first, {
+      get(this: unknown) {
+        if (this !== lent) encoded();
+        return value;
+      },
+      set(given: unknown) {
+        value = given;
+      },
+    });
   }
 }

@@ -61,4 +61,29 @@ describe("LentHeaders", () => {
     expect(sent(lent, { id: "2" }, traced)).toEqual({ id: "2", traceparent: "00-1" });
     for (const id of ["3", "4", "5"]) expect(sent(lent, { id })).toEqual({ id });
   });
+
+  it("never shares what is read at once but encoded later", () => {
+    const lent = new LentHeaders();
+    const kept = Array.from({ length: 10 }, (_, n) =>
+      sent(lent, { id: String(n) }, (headers) => {
+        JSON.stringify(headers);
+        return n < 3 ? encode(headers) : headers;
+      }),
+    );
+    expect(kept.map(({ id }) => id)).toEqual(kept.map((_, n) => String(n)));
+  });
+
+  it("lets every header be written to, and keeps nothing of that", () => {
+    const lent = new LentHeaders();
+    const moved = (headers: Headers): Headers => {
+      headers["id"] = `x${String(headers["id"])}`;
+      headers["moved"] = headers["key"];
+      delete headers["key"];
+      return encode(headers);
+    };
+    for (const id of ["1", "2", "3"]) {
+      expect(sent(lent, { id, key: id }, moved)).toEqual({ id: `x${id}`, moved: id });
+      expect(sent(lent, { id, key: id })).toEqual({ id, key: id });
+    }
+  });
 });
