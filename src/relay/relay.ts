@@ -244,10 +244,11 @@ async function within(ms: number, promise: Promise<unknown>): Promise<void> {
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** PostgreSQL: a wrong password or role, a database that does not exist. */
-const WRONG_ADDRESS: ReadonlySet<string | undefined> = new Set(["28P01", "28000", "3D000"]);
+/** PostgreSQL: a wrong password or role, a database that does not exist. MongoDB: a wrong user or password. */
+const WRONG_ADDRESS: ReadonlySet<unknown> = new Set(["28P01", "28000", "3D000", 18]);
 
 /** Whether waiting may mend it: a database that is away, a standby that may be promoted. */
 function mayPass(error: unknown): boolean {
-  return error instanceof TxboxError ? error.retryable : !WRONG_ADDRESS.has(errorCode(error));
+  if (error instanceof TxboxError) return error.retryable;
+  return !WRONG_ADDRESS.has((error as { code?: unknown } | null)?.code);
 }

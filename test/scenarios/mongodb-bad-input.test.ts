@@ -1,4 +1,4 @@
-import type { Collection, MongoClient } from "mongodb";
+import { type Collection, MongoClient } from "mongodb";
 import mongoose from "mongoose";
 import { afterAll, describe, expect, it } from "vitest";
 import { createInbox, createOutbox, createRelay, type NewMessage, type Outbox } from "../../src/index.ts";
@@ -355,6 +355,23 @@ describe.skipIf(replicaSet.skipped)("order", () => {
     await Promise.all(Array.from({ length: 12 }, write));
     expect(tries).toBeGreaterThan(12);
     expect(await on.published()).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
+  });
+});
+
+describe.skipIf(replicaSet.skipped)("a wrong password", () => {
+  it.each(["polling", "changeStream"] as const)("is said by the start of a relay by %s", async (source) => {
+    const url = new URL(replicaSet.server.url);
+    url.username = "nobody";
+    url.password = "wrong";
+    const client = new MongoClient(url.href, { serverSelectionTimeoutMS: 3000 });
+    try {
+      const store = createMongoStore({ client, source });
+      const relay = createRelay({ store, name: "r", publisher: createMemoryPublisher() });
+      await expect(relay.start()).rejects.toThrow("Authentication failed");
+      await relay.stop();
+    } finally {
+      await client.close();
+    }
   });
 });
 
