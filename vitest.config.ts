@@ -23,9 +23,8 @@ export default defineConfig({
     teardownTimeout: seconds(20),
     passWithNoTests: true,
     projects: [
-      project("unit", seconds(30)),
-      // Cases have deadlines of their own; a broker that was killed may take a minute to come back on a busy machine.
-      project("conformance", seconds(120)),
+      project("unit", seconds(10)),
+      project("conformance", seconds(30)),
       project("scenarios", seconds(120)),
       project("migrations", seconds(30)),
       project("types", seconds(10)),

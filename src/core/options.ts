@@ -58,11 +58,11 @@ export function requireName(of: string, name: string, value: unknown): void {
   );
 }
 
-export function requireFunction(of: string, name: string, value: unknown): void {
+export function requireFunction(of: string, name: string, value: unknown, fix: string): void {
   if (typeof value === "function") return;
   throw new TxboxError("invalid_option", `${of}: ${name} must be a function, got ${typeof value}`, {
     field: name,
-    fix: `Pass a function as ${name}`,
+    fix,
   });
 }
 

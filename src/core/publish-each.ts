@@ -17,7 +17,7 @@ export function publishEach(
   publish: (message: Message, signal: AbortSignal) => Promise<unknown>,
   options: PublishEachOptions = {},
 ): Publisher {
-  requireFunction("publishEach", "publish", publish);
+  requireFunction("publishEach", "publish", publish, "Pass async (message, signal) => { … }");
   rejectUnknownOptions("publishEach", options, ["concurrency"]);
   const { concurrency = 10 } = options;
   requireInteger("publishEach", "concurrency", concurrency, 1, 10_000);

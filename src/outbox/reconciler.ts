@@ -2,7 +2,7 @@ import { systemClock } from "../core/clock.ts";
 import type { Clock, Store } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { EventMap, NewMessageOf, AnyEvents } from "../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { createOutbox } from "./outbox.ts";
 import { invalidMessage } from "./prepare-message.ts";
 
@@ -52,11 +52,8 @@ export function createReconciler<Head, Map extends EventMap = AnyEvents>(
 ): Reconciler {
   const of = "createReconciler";
   rejectUnknownOptions(of, options, KNOWN);
-  for (const name of ["find", "toMessage"] as const) {
-    if (typeof options[name] !== "function") {
-      throw new TxboxError("invalid_option", `${of} needs ${name}`, { field: name, fix: "Pass a function" });
-    }
-  }
+  requireFunction(of, "find", options.find, "Pass () => the heads that have no result yet");
+  requireFunction(of, "toMessage", options.toMessage, "Pass (head) => message");
   const { everyMs = 60_000, batchSize = 500, clock = systemClock, onEvent = () => undefined } = options;
   requireInteger(of, "everyMs", everyMs, 1);
   requireInteger(of, "batchSize", batchSize, 1, 10_000);

@@ -126,7 +126,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireNames("unordered", options.unordered);
   requireOneOf("maintenance", options.maintenance ?? true, [true, false]);
   const { onDead = "continue", onEvent } = options;
-  if (onEvent !== undefined) requireFunction(of, "onEvent", onEvent);
+  if (onEvent !== undefined) requireFunction(of, "onEvent", onEvent, "Pass (event) => { … }");
   for (const choice of typeof onDead === "string" ? [onDead] : Object.values(onDead))
     requireOneOf("onDead", choice, ["continue", "block"]);
   return {

@@ -10,12 +10,11 @@ import {
   ofKey,
   PUBLISHED,
   retry,
+  SHORT_LEASE_MS,
   type Scene,
   startsOf,
   streaming,
 } from "../support/mongodb-scene.ts";
-
-const SHORT_LEASE_MS = 1000;
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());

@@ -12,10 +12,9 @@ import {
   mongoScene,
   ofKey,
   PUBLISHED,
+  SHORT_LEASE_MS,
   type Scene,
 } from "../support/mongodb-scene.ts";
-
-const SHORT_LEASE_MS = 1000;
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());

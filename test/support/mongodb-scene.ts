@@ -15,6 +15,8 @@ import { type MongoDatabase, mongoDatabase } from "./mongodb-database.ts";
 export { join };
 
 export const PUBLISHED: Outcome = { status: "published" };
+/** Long enough for a test to act within it, short enough to be waited for. */
+export const SHORT_LEASE_MS = 1000;
 
 export interface Scene extends AsyncDisposable {
   readonly database: MongoDatabase;

@@ -1,6 +1,6 @@
 import { describeError, TxboxError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger, requireName } from "../../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger, requireName } from "../../core/options.ts";
 import type { EnvelopeFormat } from "../shared/envelope.ts";
 import {
   SUBSCRIBER_OPTIONS,
@@ -245,16 +245,9 @@ function checkOptions(options: KafkaPipelineOptions): SubscriberSettings {
   requireConsumer(OF, options?.consumer);
   rejectUnknownOptions(OF, options, OPTIONS);
   const { topics, producer, handle, declare, maxBatch = 1, sessionTimeoutMs = SESSION_MS } = options;
-  if (typeof producer !== "function") {
-    throw invalid(
-      "producer",
-      "must be a function",
-      "Pass producer: (transactionalId) => new Producer({ …, transactionalId })",
-    );
-  }
-  if (typeof handle !== "function") {
-    throw invalid("handle", "must be a function", "Pass handle: async (message, send) => { … }");
-  }
+  const making = "Pass producer: (transactionalId) => new Producer({ …, transactionalId })";
+  requireFunction(OF, "producer", producer, making);
+  requireFunction(OF, "handle", handle, "Pass handle: async (message, send) => { … }");
   if (!Array.isArray(topics) || topics.length === 0 || topics.some((topic) => typeof topic !== "string")) {
     throw invalid("topics", "must be a list of names", 'Pass topics: ["orders"]');
   }

@@ -1,7 +1,7 @@
 import type { Publisher, PublishResult } from "../../core/contracts.ts";
-import { errorCode, PermanentError, TxboxError, UnavailableError } from "../../core/errors.ts";
+import { errorCode, PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { SealedAhead } from "../shared/sealed-ahead.ts";
@@ -202,11 +202,9 @@ function checkOptions(options: KafkaPublisherOptions): void {
   checkDeclare(of, declare);
   requireInteger(of, "maxBatchBytes", maxBatchBytes, 1024);
   requireInteger(of, "timeoutMs", timeoutMs, 1, 2 ** 31 - 1);
-  if (topic !== undefined && typeof topic !== "function") {
-    throw new TxboxError("invalid_option", `${of}: topic must be a function`, {
-      field: "topic",
-      fix: "Pass topic: (message) => name, or leave it out to publish to the topic named like the stream",
-    });
+  if (topic !== undefined) {
+    const fix = "Pass topic: (message) => name, or leave it out to publish to the topic named like the stream";
+    requireFunction(of, "topic", topic, fix);
   }
   requireEnvelope(of, envelope);
 }

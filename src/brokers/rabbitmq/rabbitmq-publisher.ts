@@ -1,8 +1,8 @@
 import { systemClock } from "../../core/clock.ts";
 import type { Clock, Publisher, PublishResult } from "../../core/contracts.ts";
-import { TxboxError, UnavailableError } from "../../core/errors.ts";
+import { UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { SealedAhead } from "../shared/sealed-ahead.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
@@ -173,11 +173,6 @@ function checkOptions(options: RabbitmqPublisherOptions): void {
   rejectUnknownOptions(of, options, OPTIONS);
   const { route = routeByStream, envelope = "native", confirmTimeoutMs = 1 } = options;
   requireInteger(of, "confirmTimeoutMs", confirmTimeoutMs, 1, 2 ** 31 - 1);
-  if (typeof route !== "function") {
-    throw new TxboxError("invalid_option", `${of}: route must be a function`, {
-      field: "route",
-      fix: "Pass (message) => ({ exchange, routingKey })",
-    });
-  }
+  requireFunction(of, "route", route, "Pass (message) => ({ exchange, routingKey })");
   requireEnvelope(of, envelope);
 }

@@ -1,7 +1,7 @@
 import { TxboxError } from "../../core/errors.ts";
 import { LANES, laneOf } from "../../core/lane.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { requireRedisClient, type RedisClient } from "./redis-client.ts";
 
@@ -65,8 +65,7 @@ export function publisherSettings(options: RedisPublisherOptions): RedisPublishe
     requireInteger(OF, "replicas.timeoutMs", replicas.timeoutMs, 1, 60_000);
   }
   const name = options.streamKey ?? (({ stream }: Message) => stream);
-  if (typeof name !== "function")
-    throw invalid("streamKey", "streamKey must be a function", "Pass (message) => message.stream");
+  requireFunction(OF, "streamKey", name, "Pass (message) => message.stream");
   return {
     client,
     streamKey: partitions === 1 ? name : (message) => `${name(message)}.${laneOf(message.key) % partitions}`,

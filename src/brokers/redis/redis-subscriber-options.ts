@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { TxboxError } from "../../core/errors.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import {
   SUBSCRIBER_OPTIONS,
   subscriberSettings,
@@ -69,8 +69,7 @@ export function redisSubscriberSettings(options: RedisSubscriberOptions): RedisS
   if (streams.length === 0 || !streams.every((one) => typeof one === "string" && one !== ""))
     throw invalid("streams", "no streams to read are given", 'Pass { streams: "orders" } or a list of names');
   const deadLetter = options.deadLetter ?? ((streamKey: string) => `${streamKey}.dead`);
-  if (typeof deadLetter !== "function")
-    throw invalid("deadLetter", "deadLetter must be a function", 'Pass (streamKey) => "name"');
+  requireFunction(OF, "deadLetter", deadLetter, 'Pass (streamKey) => "name"');
   const common = subscriberSettings(OF, options);
   return { ...common, client, streams, group, member, ordered, takeOverAfterMs, declare, deadLetter };
 }

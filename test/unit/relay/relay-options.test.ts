@@ -15,11 +15,11 @@ describe("what types would refuse is refused with its name and what to do", () =
     ["streams", relayWith({ streams: "orders" }), "streams", /\["orders"\]/],
     ["unordered", relayWith({ unordered: true }), "unordered", /\["orders"\]/],
     ["unordered as text", relayWith({ unordered: "s" }), "unordered", /\["orders"\]/],
-    ["onEvent", relayWith({ onEvent: "x" }), "onEvent", /function/],
+    ["onEvent", relayWith({ onEvent: "x" }), "onEvent", /\(event\) =>/],
     ["maintenance", relayWith({ maintenance: "no" }), "maintenance", /true or false/],
     ["publisher", relayWith({ publisher: async () => undefined }), "publisher", /publishEach/],
     ["name", relayWith({ name: undefined }), "name", /for example/],
-    ["publishEach", () => publishEach(undefined as never), "publish", /function/],
+    ["publishEach", () => publishEach(undefined as never), "publish", /async \(message, signal\) =>/],
   ])("%s", (_, create, field, fix) => {
     expect(create).toThrow(expect.objectContaining({ code: "invalid_option", field, fix: expect.stringMatching(fix) }));
   });
