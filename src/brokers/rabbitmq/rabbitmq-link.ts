@@ -66,6 +66,18 @@ export class RabbitmqLink {
     });
   }
 
+  /** Waits so long, or until a connection that is lost has come back: then true. */
+  async rest(ms: number, clock: Clock, signal: AbortSignal): Promise<boolean> {
+    const over = new AbortController();
+    const sleep = clock.sleep(ms, AbortSignal.any([signal, over.signal])).then(() => false);
+    const back = this.#down?.promise.then(() => true);
+    try {
+      return await Promise.race(back === undefined ? [sleep] : [sleep, back]);
+    } finally {
+      over.abort();
+    }
+  }
+
   /** A channel, as soon as there is a connection; rejects when that fails, the signal aborts, or it takes too long. */
   async open<C extends RabbitmqChannel>(create: () => Promise<C>, clock: Clock, signal: AbortSignal): Promise<C> {
     // When a channel ends with its connection, the connection learns of it a moment later.

@@ -62,7 +62,7 @@ export class RabbitmqSubscription {
   }
 
   async #connect(again: boolean, hopeless: (error: unknown) => boolean): Promise<void> {
-    const { consumer, settings } = this.#options;
+    const { consumer, settings, link } = this.#options;
     for (let attempt = 1; !this.#stopping.signal.aborted; attempt++) {
       try {
         await this.#consume();
@@ -73,7 +73,8 @@ export class RabbitmqSubscription {
         if (hopeless(error)) throw error;
         const delayMs = Math.max(10, backoffMs(attempt, settings.outageBackoff));
         settings.emit({ type: "outage", consumer, error: describeError(error), attempt, delayMs });
-        await settings.clock.sleep(delayMs, this.#stopping.signal);
+        // The client tries to connect at a pace of its own: once it has, nothing is left to wait for.
+        if (await link.rest(delayMs, settings.clock, this.#stopping.signal)) attempt = 0;
       }
     }
   }
