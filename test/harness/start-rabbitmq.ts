@@ -25,10 +25,11 @@ export interface RabbitmqServer {
   readonly external: boolean;
   log(): string;
   /**
-   * RabbitMQ 3.10 writes down every three minutes which quorum queues it has: one that is younger when the only node is
-   * killed never gets a leader again. This does now what it would have done by then; call it before `kill`.
+   * RabbitMQ 3.10 writes its tables every three minutes. When the only node is killed, a younger quorum queue never gets
+   * a leader again, and a younger binding was now and then gone. This does now what it would have done by then; call it
+   * before `kill`.
    */
-  saveQueueNames(): Promise<void>;
+  saveTopology(): Promise<void>;
   /** SIGKILL. */
   kill(): Promise<void>;
   /** Starts it again on the same port and data, after SIGKILL if it still runs. */
@@ -137,8 +138,8 @@ class LocalRabbitmq implements RabbitmqServer {
     }
   }
 
-  async saveQueueNames(): Promise<void> {
-    await this.ctl("eval", "[dets:sync(T) || T <- dets:all()].");
+  async saveTopology(): Promise<void> {
+    await this.ctl("eval", "dumped = mnesia:dump_log(), [ok = dets:sync(T) || T <- dets:all()].");
   }
 
   async kill(): Promise<void> {
@@ -268,7 +269,7 @@ function externalServer(url: string): RabbitmqServer {
     pid: undefined,
     external: true,
     log: () => "",
-    saveQueueNames: () => Promise.reject(refuse("save the names of queues of")),
+    saveTopology: () => Promise.reject(refuse("save the topology of")),
     kill: () => Promise.reject(refuse("kill")),
     restart: () => Promise.reject(refuse("restart")),
     pause: no("pause"),

@@ -23,7 +23,7 @@ describe.skipIf(slot.skipped || !hasPostgres())(`RabbitMQ killed for ${OUTAGE_MS
           declare: { bind: { orders: "#" } },
           ...options,
         }),
-      prepared: () => server.saveQueueNames(),
+      prepared: () => server.saveTopology(),
       kill: () => server.kill(),
       comeBack: () => server.restart(),
     });

@@ -144,6 +144,20 @@ describe.skipIf(slot.skipped)("subscribing to RabbitMQ", () => {
     await count(1);
   });
 
+  it("makes a binding anew that the server has lost, when it connects again", async () => {
+    const exchange = `${queue}.exchange`;
+    const subscriber = await subscriberWith({ declare: { bind: { [exchange]: "order.#" } } });
+    const { got, handle, count } = recorder();
+    await subscriber.start("c", handle);
+    await channel.unbindQueue(queue, exchange, "order.#");
+    links.at(-1)?.cut();
+    await until(() => events.some(({ type }) => type === "recovered"), { what: "recovery" });
+    channel.publish(exchange, "order.created", Buffer.from("after"));
+    await channel.waitForConfirms();
+    await count(1);
+    expect(got).toEqual(["after"]);
+  });
+
   it.skipIf(!hasPostgres())("bad messages go to the dead letters as they came, and the inbox goes on", async () => {
     await using database = await outboxDatabase();
     const seen: unknown[] = [];

@@ -39,7 +39,7 @@ async function startKillableRabbitmq(): Promise<BrokerServer> {
     url: server.url,
     async kill() {
       // The queues are young, and a single node of RabbitMQ 3.10 forgets young quorum queues when it is killed.
-      if (!saved) await server.saveQueueNames();
+      if (!saved) await server.saveTopology();
       saved = true;
       await server.kill();
     },

@@ -1,6 +1,10 @@
 import { randomBytes } from "node:crypto";
 import type { GetMessage } from "amqplib";
-import { createRabbitmqPublisher, createRabbitmqSubscriber } from "../../../src/brokers/rabbitmq/index.ts";
+import {
+  createRabbitmqPublisher,
+  createRabbitmqSubscriber,
+  type RabbitmqSubscriberOptions,
+} from "../../../src/brokers/rabbitmq/index.ts";
 import { openFromRabbitmq, sealForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
 import { routeByStream } from "../../../src/brokers/rabbitmq/rabbitmq-route.ts";
 import type { Subscriber } from "../../../src/core/contracts.ts";
@@ -24,7 +28,7 @@ export async function rabbitmqPublisherContext(
   await channel.assertQueue(stream, quorum);
   await channel.bindQueue(stream, stream, "#");
   await channel.assertQueue(full, { arguments: { "x-max-length": 0, "x-overflow": "reject-publish" } });
-  if (mayKill) await server.saveQueueNames();
+  if (mayKill) await server.saveTopology();
 
   const link = await testConnection(server.url);
   const refused = new Map<string, "failed" | "rejected">();
@@ -74,9 +78,10 @@ export async function rabbitmqSubscriberContext(
   // Sent before anybody has subscribed, messages must have a place to wait in.
   await channel.assertExchange(stream, "topic");
   await channel.assertQueue(`${queue}.dead`, quorum);
-  await channel.assertQueue(queue, quorum);
+  const expelled = { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": `${queue}.dead` };
+  await channel.assertQueue(queue, { ...quorum, arguments: { ...quorum.arguments, ...expelled } });
   await channel.bindQueue(queue, stream, "#");
-  if (mayKill) await server.saveQueueNames();
+  if (mayKill) await server.saveTopology();
 
   const links: TestConnection[] = [];
   const subscribers: Subscriber[] = [];
@@ -84,7 +89,9 @@ export async function rabbitmqSubscriberContext(
   return {
     stream,
     subscriber() {
-      const one = separateSubscriber(server.url, queue, links);
+      // A server that was killed may have forgotten the binding: a subscriber that declares it brings it back.
+      const declare = mayKill && { bind: { [stream]: "#" }, singleActiveConsumer: false };
+      const one = separateSubscriber(server.url, { queue, declare }, links);
       subscribers.push(one);
       return one;
     },
@@ -117,7 +124,11 @@ export async function rabbitmqSubscriberContext(
 }
 
 /** With a connection of its own, as another process has it. */
-function separateSubscriber(url: string, queue: string, links: TestConnection[]): Subscriber {
+function separateSubscriber(
+  url: string,
+  options: Pick<RabbitmqSubscriberOptions, "queue" | "declare">,
+  links: TestConnection[],
+): Subscriber {
   let made: Subscriber | undefined;
   return {
     async start(consumer, handle) {
@@ -126,7 +137,7 @@ function separateSubscriber(url: string, queue: string, links: TestConnection[])
         links.push(link);
         made = createRabbitmqSubscriber({
           connection: link.connection,
-          queue,
+          ...options,
           maxAttempts: CONFORMANCE_ATTEMPTS,
           backoff: { baseMs: 5, maxMs: 20 },
         });
