@@ -101,7 +101,7 @@ export class ClaimSource implements MessageSource {
       const key = this.#keys.get(new StoredMessage(gone));
       if (key !== undefined) this.#keys.park(key, -1);
     }
-    const ready = messages.filter((message) => this.#isDue(message, due));
+    const ready = this.#dueOf(messages, due);
     // A read that came to its limit says nothing of keys that it did not reach.
     const bytes = found.reduce((sum, document) => sum + sizeOf(document), 0);
     if (found.length < scope.limit.messages && bytes < scope.limit.bytes) this.#forgetGone(due, messages);
@@ -132,15 +132,24 @@ export class ClaimSource implements MessageSource {
     return found.slice(0, limit.messages);
   }
 
-  /** Whatever comes behind a message that is not due waits with it. */
-  #isDue(message: StoredMessage, due: readonly BlockedKey[]): boolean {
-    const key = this.#keys.ensure(message);
-    if (message.document === undefined || !due.includes(key)) return false;
-    const next = message.document["next_retry_at"] as Date;
-    const ahead = message.document["status"] === "failed" ? next.getTime() - this.#lease.serverNow() : 0;
-    if (ahead <= 0) return key.dueAt <= this.#clock.monotonic();
-    key.dueAt = this.#clock.monotonic() + ahead;
-    return false;
+  /**
+   * Whatever comes behind a message that is not due waits with it. That is decided once for a key: a second look at the
+   * clock may find it due, and would let the others go without it.
+   */
+  #dueOf(messages: readonly StoredMessage[], due: readonly BlockedKey[]): StoredMessage[] {
+    const now = this.#clock.monotonic();
+    const serverNow = this.#lease.serverNow();
+    const waiting = new Set<BlockedKey>();
+    return messages.filter((message) => {
+      const key = this.#keys.ensure(message);
+      if (!due.includes(key) || waiting.has(key)) return false;
+      const { status, next_retry_at: next } = message.document;
+      const ahead = status === "failed" ? (next as Date).getTime() - serverNow : 0;
+      if (ahead <= 0) return true;
+      key.dueAt = now + ahead;
+      waiting.add(key);
+      return false;
+    });
   }
 
   /** Somebody has deleted what was parked. */

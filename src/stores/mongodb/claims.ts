@@ -91,7 +91,8 @@ export async function claimDocuments(
   { relay, owner, leaseUntil, fence, from, alone, token }: ClaimOptions,
 ): Promise<number> {
   const inTime = { $lt: ["$$NOW", fence.until] };
-  const due = { $lte: ["$next_retry_at", "$$NOW"] };
+  // What has not failed waits for others only, whatever the clock of its writer said.
+  const due = { $or: [{ $ne: ["$status", "failed"] }, { $lte: ["$next_retry_at", "$$NOW"] }] };
   const claimable =
     from === "ready"
       ? { waits: from, status: "new", $expr: inTime }
