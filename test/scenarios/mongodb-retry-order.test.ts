@@ -1,15 +1,14 @@
 import { afterAll, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/core/clock.ts";
 import { createMongoStore } from "../../src/stores/mongodb/index.ts";
-import { WAITING } from "../../src/testing/store/consumer.ts";
 import { serverOrSkip, startMongodb } from "../harness/index.ts";
-import { contents, drain, firstClaim, join, mongoScene, retry, type Scene } from "../support/mongodb-scene.ts";
+import { contents, drain, firstClaim, join, mongoScene, retry, type Scene, WAITING } from "../support/mongodb-scene.ts";
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
 
-/** Longer than the first message has to wait. */
-const JUMP_MS = 2000;
+/** Longer than the first message has to wait, and less than a lease. */
+const JUMP_MS = 20_000;
 
 /** The one message of this status is due so long after the server's present. */
 async function setDue({ database }: Scene, filter: object, ms: number): Promise<void> {
@@ -39,6 +38,8 @@ describe.skipIf(slot.skipped)("parked messages of MongoDB", () => {
       expect(early === undefined ? [] : contents(early)).toEqual([]);
       on.hook.interceptRead = undefined;
       looks = Number.NaN;
+      await setDue(on, { status: "failed" }, 0);
+      session.abandon();
       expect(await drain(session, 2)).toEqual(["a1", "a2"]);
     },
   );

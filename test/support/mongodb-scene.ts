@@ -7,14 +7,13 @@ import {
   type MongoStoreOptions,
   type SourceEvent,
 } from "../../src/stores/mongodb/index.ts";
-import { join } from "../../src/testing/store/consumer.ts";
+import { join, PUBLISHED, WAITING } from "../../src/testing/store/consumer.ts";
 import { until } from "../harness/index.ts";
 import { type InterceptingMongo, interceptingMongo } from "./intercepting-mongo.ts";
 import { type MongoDatabase, mongoDatabase } from "./mongodb-database.ts";
 
-export { join };
+export { join, PUBLISHED, WAITING };
 
-export const PUBLISHED: Outcome = { status: "published" };
 /** Long enough for a test to act within it, short enough to be waited for. */
 export const SHORT_LEASE_MS = 1000;
 
@@ -73,7 +72,7 @@ export async function drain(session: QueueSession, count: number): Promise<strin
         const goes = claim.messages.map((_, i) => admitted === "all" || admitted[i] === true);
         await session.settle(
           claim,
-          goes.map((go): Outcome => (go ? PUBLISHED : { status: "waiting" })),
+          goes.map((go) => (go ? PUBLISHED : WAITING)),
         );
         journal.push(...contents(claim).filter((_, i) => goes[i] === true));
       }

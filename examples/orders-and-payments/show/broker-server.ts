@@ -38,7 +38,7 @@ async function startKillableRabbitmq(): Promise<BrokerServer> {
   return {
     url: server.url,
     async kill() {
-      // The queues are young, and a single node of RabbitMQ 3.10 forgets young quorum queues when it is killed.
+      // A single node of RabbitMQ 3.10 that is killed forgets young quorum queues, and may forget young bindings.
       if (!saved) await server.saveTopology();
       saved = true;
       await server.kill();
