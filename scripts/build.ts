@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { cpSync, globSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -11,8 +11,3 @@ rmSync(dist, { recursive: true, force: true });
 const compiler = join(root, "node_modules", "typescript", "bin", "tsc");
 const tsc = spawnSync(process.execPath, [compiler, "-p", "tsconfig.build.json"], { cwd: root, stdio: "inherit" });
 if (tsc.status !== 0) process.exit(tsc.status ?? 1);
-
-// tsc emits only what it compiles; migrations are read at run time from beside the compiled store.
-for (const file of globSync("**/*.{sql,html,css,svg}", { cwd: join(root, "src") })) {
-  cpSync(join(root, "src", file), join(dist, file));
-}

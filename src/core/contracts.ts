@@ -66,6 +66,9 @@ export interface Queue {
   join(options: JoinOptions): Promise<QueueSession>;
 }
 
+/** New messages, or those of failed keys whose time has come again. */
+export type ClaimKind = "new" | "retry";
+
 /** Messages held under a lease until they are settled. */
 export interface Claim {
   readonly messages: readonly Message[];
@@ -178,15 +181,41 @@ export type PublishResult =
   | { readonly status: "failed"; readonly error: unknown }
   /** This message can never work. */
   | { readonly status: "rejected"; readonly error: unknown }
-  /** Not the message's fault, or not tried: no attempt is counted. */
-  | { readonly status: "unavailable"; readonly error?: unknown };
+  /**
+   * The target is out, not the message's fault: no attempt is counted. With a `route` (a queue, a topic, a receiver) only
+   * that is out: its messages wait, all others go on. `retryAfterMs`: the target asks to be left alone for so long.
+   */
+  | {
+      readonly status: "unavailable";
+      readonly error?: unknown;
+      readonly route?: string | undefined;
+      readonly retryAfterMs?: number | undefined;
+    }
+  /** Not sent, because an earlier message of its key in this batch did not go through. */
+  | { readonly status: "held" };
+
+/** How a publisher tells about single messages while a batch is under way. */
+export interface PublishProgress {
+  /** Whether these messages are sent for the first time, or again after a failure. */
+  readonly kind: ClaimKind;
+  /**
+   * May be called once per message before `publish` resolves, with the same result as there. `running` may come before
+   * that: the message takes long, so the relay goes on without waiting for it, and every later message of its key in this
+   * batch must be `held`.
+   */
+  onResult(index: number, result: PublishResult | { readonly status: "running" }): void;
+}
 
 /** Sends whole batches. A thrown error means that the target is out and nothing is known of any message. */
 export interface Publisher {
   /** True: within a batch, once a message failed no later one of its key goes out. False: the relay sends one at a time per key. */
   readonly keepsKeyOrder: boolean;
-  /** One result per message, in order. Stop when `signal` aborts: the lease is lost. */
-  publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]>;
+  /** One result per message, in order. Stop when `signal` aborts: the lease is lost. `progress` may be ignored. */
+  publish(
+    messages: readonly Message[],
+    signal: AbortSignal,
+    progress?: PublishProgress,
+  ): Promise<readonly PublishResult[]>;
   /** These are likely to be published next: time to encode them while others are on their way. Sends nothing, never throws. */
   prepare?(messages: readonly Message[]): void;
   close?(): Promise<void>;
@@ -327,6 +356,13 @@ export interface StoreCapabilities {
   namedRelays: boolean;
 }
 
+/**
+ * What an error of the database means: it is away or out of room (`unavailable`), it gave up this transaction for another
+ * (`conflict`), it will refuse until somebody changes its set-up (`configuration`), it refused this statement
+ * (`statement`). Undefined: not an error of this database.
+ */
+export type StoreFailure = "unavailable" | "conflict" | "configuration" | "statement";
+
 export interface Store<Tx = unknown> {
   readonly name: string;
   readonly capabilities: StoreCapabilities;
@@ -336,6 +372,7 @@ export interface Store<Tx = unknown> {
   readonly migrator: Migrator;
   readonly maintenance: Maintenance;
   readonly admin: Admin;
+  classify(error: unknown): StoreFailure | undefined;
   /** What stands for the transaction where there are none: `capabilities.transactions` is false. */
   readonly withoutTransaction?: Tx;
 }

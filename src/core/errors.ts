@@ -55,12 +55,23 @@ export class PermanentError extends TxboxError {
   }
 }
 
+export interface UnavailableDetails extends ErrorDetails {
+  /** Only this part of the target is out, such as one receiver or queue: messages for others go on. */
+  route?: string;
+  /** The target asks to be left alone for so long. */
+  retryAfterMs?: number;
+}
+
 /** Thrown by a handler or publisher: the target is out, the message is not at fault and no attempt is counted. */
 export class UnavailableError extends TxboxError {
   override readonly name: string = "UnavailableError";
+  readonly route: string | undefined;
+  readonly retryAfterMs: number | undefined;
 
-  constructor(message: string, details: ErrorDetails = {}) {
+  constructor(message: string, { route, retryAfterMs, ...details }: UnavailableDetails = {}) {
     super("unavailable", message, { retryable: true, ...details });
+    this.route = route;
+    this.retryAfterMs = retryAfterMs;
   }
 }
 

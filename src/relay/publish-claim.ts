@@ -125,6 +125,7 @@ class ClaimPublication {
       const result = results[n]!;
       const i = indices[n]!;
       if (result.status === "published") this.#outcomes[i] = PUBLISHED;
+      else if (result.status === "held") this.#held(i);
       else if (result.status === "unavailable") outage = this.#unavailable(i, result.error) ?? outage;
       else this.#outcomes[i] = this.#failure(i, result.status === "rejected", result.error);
     }
@@ -141,6 +142,12 @@ class ClaimPublication {
     // Held back behind a failed one of its key: it waits, or goes in the next round where order does not matter.
     if (ordered) this.#outcomes[i] = WAITING;
     return undefined;
+  }
+
+  /** Behind a failed one of its key it waits; behind one that found the target out it goes again with that. */
+  #held(i: number): void {
+    const message = this.#claim.messages[i]!;
+    if (this.#keyOf(message) !== undefined && this.#failed.has(nameOf(message))) this.#outcomes[i] = WAITING;
   }
 
   #failure(i: number, rejected: boolean, cause: unknown): Outcome {

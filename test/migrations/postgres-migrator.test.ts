@@ -1,8 +1,6 @@
-import { mkdtemp, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { MIGRATIONS } from "../../src/stores/postgres/migrations/index.ts";
 import { createMigrator } from "../../src/stores/postgres/postgres-migrator.ts";
 import { serverOrSkip, spawnNode, startPgBouncer, type TestDatabase } from "../harness/index.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
@@ -79,11 +77,9 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     await expect(store.migrator.pending()).rejects.toMatchObject(refusal);
     await store.database.query(`delete from ${store.names.migration} where version = 9999`);
 
-    const folder = await folderOf({
-      "0001_init.sql": "select 1;",
-      "9000_more.sql": 'create table "txbox"."more" (id int); insert into "txbox"."more" values (1);',
-    });
-    const newer = createMigrator({ database: store.database, names: store.names, folder });
+    const more = 'create table "txbox"."more" (id int); insert into "txbox"."more" values (1);';
+    const migrations = [...MIGRATIONS, { version: 9000, name: "more", sql: more }];
+    const newer = createMigrator({ database: store.database, names: store.names, migrations });
     await expect(newer.check()).rejects.toMatchObject({
       code: "schema_outdated",
       fix: expect.stringContaining("txbox migrate"),
@@ -97,11 +93,11 @@ describe.skipIf(!hasPostgres())("migrator", () => {
   it("applies all of what is pending or nothing", async () => {
     const driver = openDriver("node-postgres", base.url);
     const { database, names } = storeParts(driver, { schema: "half" });
-    const folder = await folderOf({
-      "0001_good.sql": 'create table "txbox"."good" ();',
-      "0002_bad.sql": "select nonsense;",
-    });
-    const migrator = createMigrator({ database, names, folder });
+    const migrations = [
+      { version: 1, name: "good", sql: 'create table "txbox"."good" ();' },
+      { version: 2, name: "bad", sql: "select nonsense;" },
+    ];
+    const migrator = createMigrator({ database, names, migrations });
     await expect(migrator.migrate()).rejects.toThrow("nonsense");
     await expect(migrator.check()).rejects.toMatchObject({ code: "schema_missing" });
     expect(await database.query("select to_regnamespace('half')")).toEqual([[null]]);
@@ -131,9 +127,3 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     await driver.close();
   });
 });
-
-async function folderOf(files: Record<string, string>): Promise<URL> {
-  const folder = await mkdtemp(join(tmpdir(), "txbox-migrations-"));
-  for (const [name, sql] of Object.entries(files)) await writeFile(join(folder, name), sql);
-  return pathToFileURL(`${folder}/`);
-}

@@ -36,7 +36,7 @@ const UNAVAILABLE = new Set([
   90, // PRODUCER_FENCED
 ]);
 
-export type Failure = Exclude<PublishResult, { status: "published" }>;
+export type Failure = Exclude<PublishResult, { status: "published" | "held" }>;
 
 export function failureOfCode(code: number, error: unknown): Failure {
   if (REJECTED.has(code)) return { status: "rejected", error };

@@ -1,3 +1,4 @@
+import type { StoreFailure } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
@@ -102,6 +103,22 @@ export function isPassing(error: unknown): boolean {
   if (error instanceof TxboxError) return error.retryable;
   const code = numericCode(error);
   return code === undefined || PASSING.has(code) || hasLabel(error, "RetryableWriteError");
+}
+
+const WRITE_CONFLICT = 112;
+// A wrong user or password, a right that is missing.
+const CONFIGURATION = new Set([13, 18]);
+
+export function classify(error: unknown): StoreFailure | undefined {
+  const code = numericCode(error);
+  if (code === WRITE_CONFLICT) return "conflict";
+  if (code !== undefined && CONFIGURATION.has(code)) return "configuration";
+  if (!isOfMongo(error)) return undefined;
+  return isPassing(error) ? "unavailable" : "statement";
+}
+
+function isOfMongo(error: unknown): boolean {
+  return typeof error === "object" && error !== null && "hasErrorLabel" in error;
 }
 
 function numericCode(error: unknown): number | undefined {

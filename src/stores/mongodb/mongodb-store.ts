@@ -6,7 +6,7 @@ import { teller } from "../../core/teller.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
-import { schemaMissing, unknownSource } from "./mongodb-errors.ts";
+import { classify, schemaMissing, unknownSource } from "./mongodb-errors.ts";
 import { createLedger } from "./mongodb-ledger.ts";
 import { createMaintenance } from "./mongodb-maintenance.ts";
 import { createMigrator } from "./mongodb-migrator.ts";
@@ -115,6 +115,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     migrator: createMigrator({ database, names, retentionMs }),
     maintenance: createMaintenance({ tables }),
     admin: createAdmin({ tables }),
+    classify,
     // Only the writer ever sees it.
     ...(transactions ? {} : { withoutTransaction: WITHOUT_TRANSACTION as never }),
     wakeUp: (given = {}) => startWakeUp(tables.outbox, clock, () => notifyEnqueued(store), given),

@@ -1,3 +1,4 @@
+import type { StoreFailure } from "../../core/contracts.ts";
 import { errorCode, TxboxError } from "../../core/errors.ts";
 import { answeredWithin } from "../shared/answer-deadline.ts";
 import type { CopyRunner } from "./postgres-client.ts";
@@ -73,6 +74,8 @@ export function sturdy(runner: CopyRunner, schema: string): CopyRunner {
   };
 }
 
+/** The server has become a standby. */
+const READ_ONLY = "25006";
 const SQLSTATE = /^(?=.*\d)[0-9A-Z]{5}$/;
 // The connection, the server's shutdown and start, its resources: not what the statement says.
 const PASSING = /^(?:08|53|57P|58|40)/;
@@ -82,6 +85,19 @@ export function isPassing(error: unknown): boolean {
   if (error instanceof TxboxError) return error.retryable;
   const code = errorCode(error);
   return code === undefined || !SQLSTATE.test(code) || PASSING.test(code);
+}
+
+// A wrong password or role, a database that does not exist, a right that is missing.
+const CONFIGURATION = /^(?:28|3D000|42501)/;
+
+export function classify(error: unknown): StoreFailure | undefined {
+  const code = errorCode(error);
+  if (code === undefined) return undefined;
+  if (RETRIED.has(code)) return "conflict";
+  if (isConnectionLoss(error)) return "unavailable";
+  if (!SQLSTATE.test(code)) return undefined;
+  if (CONFIGURATION.test(code)) return "configuration";
+  return PASSING.test(code) || code === READ_ONLY ? "unavailable" : "statement";
 }
 
 /** No statement waits for its answer longer than this. */

@@ -1,6 +1,7 @@
-import { readdir, readFile } from "node:fs/promises";
 import type { Migrator, MigrationStep } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
+import { MIGRATIONS } from "./migrations/index.ts";
+import type { Migration } from "./migrations/migration.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
 import { retried, schemaMissing, schemaOutdated, schemaTooNew } from "./postgres-errors.ts";
 import { renameDefaults, type Names } from "./postgres-names.ts";
@@ -8,22 +9,16 @@ import { renameDefaults, type Names } from "./postgres-names.ts";
 export interface MigratorOptions {
   database: Database;
   names: Names;
-  /** Where `0001_name.sql` and its successors are. */
-  folder?: URL;
+  migrations?: readonly Migration[];
 }
 
-const FOLDER: URL = new URL("./migrations/", import.meta.url);
-const CREATE_SCHEMA = 'create schema if not exists "txbox";';
-
 /** Applies what is pending in one transaction under a lock: any number of processes may do it at once. */
-export function createMigrator({ database, names, folder = FOLDER }: MigratorOptions): Migrator {
-  let files: Promise<MigrationStep[]> | undefined;
-  const steps = () => (files ??= readSteps(folder, names));
+export function createMigrator({ database, names, migrations = MIGRATIONS }: MigratorOptions): Migrator {
+  const known = migrations.map((migration) => stepOf(migration, names));
+  const newest = known.at(-1)?.version ?? 0;
 
   async function pendingOf(runner: SqlRunner): Promise<MigrationStep[]> {
-    const known = await steps();
     const found = await versionFound(runner, names);
-    const newest = known.at(-1)?.version ?? 0;
     if (found > newest) throw schemaTooNew(found, newest);
     const pending = known.filter(({ version }) => version > found);
     const [first, ...rest] = pending;
@@ -50,7 +45,6 @@ export function createMigrator({ database, names, folder = FOLDER }: MigratorOpt
       );
     },
     async check() {
-      const newest = (await steps()).at(-1)?.version ?? 0;
       const found = await versionFound(database, names);
       if (found === 0) throw schemaMissing(names.schema);
       if (found < newest) throw schemaOutdated(found, newest);
@@ -60,17 +54,9 @@ export function createMigrator({ database, names, folder = FOLDER }: MigratorOpt
 }
 
 /** Each step records itself, so that its SQL is complete for those who run it by hand. */
-async function readSteps(folder: URL, names: Names): Promise<MigrationStep[]> {
-  const files = (await readdir(folder)).filter((file) => /^\d{4}_\w+\.sql$/.test(file)).sort();
-  return Promise.all(
-    files.map(async (file) => {
-      const version = Number(file.slice(0, 4));
-      const name = file.slice(5, -4);
-      const text = (await readFile(new URL(file, folder), "utf8")).replace(CREATE_SCHEMA, "");
-      const record = `insert into ${names.migration} (version, name) values (${version}, '${name}');\n`;
-      return { version, name, script: `${renameDefaults(text, names)}\n${record}` };
-    }),
-  );
+function stepOf({ version, name, sql }: Migration, names: Names): MigrationStep {
+  const record = `insert into ${names.migration} (version, name) values (${version}, '${name}');\n`;
+  return { version, name, script: `${renameDefaults(sql, names)}\n${record}` };
 }
 
 /** CREATE SCHEMA IF NOT EXISTS asks for a right on the database even where the schema exists. */

@@ -5,7 +5,7 @@ import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { createAdmin } from "./postgres-admin.ts";
 import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
 import { databaseOf } from "./postgres-client.ts";
-import { sturdy, withDeadline } from "./postgres-errors.ts";
+import { classify, sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
 import { createLedger } from "./postgres-ledger.ts";
@@ -101,6 +101,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       receiptRetentionMs,
     }),
     admin: createAdmin({ sql, names }),
+    classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),
   };

@@ -1,6 +1,11 @@
--- The log, the progress of relays over it, and the receipts of inboxes.
-create schema if not exists "txbox";
+import type { Migration } from "./migration.ts";
 
+/** Released with 0.1: never to be edited. */
+export const init: Migration = {
+  version: 1,
+  name: "init",
+  sql: `
+-- The log, the progress of relays over it, and the receipts of inboxes.
 -- The log: append-only, partitioned by position into segments of 2^32. Rows are never updated.
 create table "txbox"."message" (
   position bigint generated always as identity (cache 1),
@@ -325,3 +330,5 @@ create view "txbox"."message_status" as
   select null, s.id, s.stream, s.type, s.key, s.aggregate_type, s.aggregate_id, s.correlation_id,
     s.created_at, s.deliver_at, null, 'scheduled', 0, null, null, s.headers, s.payload, s.body, s.size
   from "txbox"."scheduled" s;
+`,
+};
