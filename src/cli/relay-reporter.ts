@@ -72,6 +72,10 @@ function sentence(event: Exclude<RelayEvent, { type: "batch" }>): string {
       return "takes new messages again";
     case "outage":
       return `the target is out (${event.error}); next try in ${formatMs(event.delayMs)}`;
+    case "route_out":
+      return `${event.route} is out (${event.error}): its messages wait, others go on; next try in ${formatMs(event.delayMs)}`;
+    case "route_back":
+      return `${event.route} is back`;
     case "recovered":
       return "the target is back";
     case "retry":

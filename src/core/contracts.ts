@@ -71,6 +71,7 @@ export type ClaimKind = "new" | "retry";
 
 /** Messages held under a lease until they are settled. */
 export interface Claim {
+  readonly kind: ClaimKind;
   readonly messages: readonly Message[];
   /** Failed attempts so far, by message; undefined: none of them has failed yet. */
   readonly attempts: readonly number[] | undefined;
@@ -80,6 +81,8 @@ export interface Claim {
   readonly alone: boolean;
   /** How often an owner died with this very message in hand; above 0 only for a message tried alone. */
   readonly crashes: number;
+  /** The route that each message waits for, see `postponed`; undefined: none of them waits for one. */
+  readonly routes?: readonly (string | undefined)[] | undefined;
 }
 
 /** A failed attempt: when, and why. */
@@ -94,39 +97,56 @@ export type Outcome =
   | { readonly status: "retry"; readonly error: string; readonly delayMs: number; readonly attempts: number }
   /** `block`: its key waits until the dead letter is requeued or discarded. */
   | { readonly status: "dead"; readonly error: string; readonly attempts: number; readonly block: boolean }
+  /** Its target is out: it waits with its key and no attempt is counted. Of a route, few messages are tried until one goes through. */
+  | {
+      readonly status: "postponed";
+      readonly error: string;
+      readonly delayMs: number;
+      readonly route: string | undefined;
+    }
   /** Not tried, because an earlier message of its key is not through. */
-  | { readonly status: "waiting" };
+  | { readonly status: "waiting" }
+  /** Its attempt goes on under the claim that `detach` gave: it waits with its key until that is settled. */
+  | { readonly status: "running" };
 
 /**
- * A relay process's hold on its lanes. Claims come in order and may be fetched ahead; settling is fenced: after the
- * lease went to another owner it throws `lease_lost` and changes nothing of what that owner has by then. Time is the
- * database's.
+ * A relay process's hold on its lanes. Claims of the two kinds come and go beside each other; new ones may be fetched
+ * ahead. Settling is fenced: after the lease went to another owner it throws `lease_lost` and changes nothing of what that
+ * owner has by then. Time is the database's.
  */
 export interface QueueSession {
   /** Monotonic time (ms) up to which claimed messages may be published. */
   readonly validUntil: number;
   /**
-   * The next messages: those of a failed key that is due, else new ones. Undefined with nothing unsettled: whatever was
-   * committed before the call and may go has been claimed.
+   * The next messages of this kind. Undefined for both kinds with nothing unsettled: all that was committed before the
+   * calls and may go has been claimed.
    */
-  claim(): Promise<Claim | undefined>;
+  claim(kind: ClaimKind): Promise<Claim | undefined>;
   /** Which messages of the claim may go out now; the others wait behind a failed one of their key. Ask right before publishing. */
   admit(claim: Claim): readonly boolean[] | "all";
   /**
-   * Claims are settled in the order they were claimed, one outcome per message. Failures count at once for `admit`;
-   * the promise resolves when all is written, and several calls share one write. Fewer outcomes than messages settle
-   * the leading ones and end the session: only `leave` may follow.
+   * One outcome per message. New claims are settled in the order they were claimed; retry claims in any order, since each
+   * has its keys to itself. Failures count at once for `admit`; the promise resolves when all is written, and several
+   * calls share one write. Fewer outcomes than messages settle the leading ones and end the session: only `leave` may
+   * follow.
    */
   settle(claim: Claim, outcomes: readonly Outcome[]): Promise<void>;
+  /**
+   * A claim of its own for one message whose attempt takes long. The claim that it was part of is settled next, with
+   * `running` for it; the new one is settled whenever the attempt ends.
+   */
+  detach(claim: Claim, index: number): Claim;
   /** A message tried alone waits for its target: who dies meanwhile did not die of it. `pickUp` before the next try. */
   putDown(claim: Claim): Promise<void>;
   pickUp(claim: Claim): Promise<void>;
-  /** Forgets every claim in hand; what is not settled is claimed again. */
-  abandon(): void;
+  /** This claim will not be settled: every claim in hand is void, and what is not settled is claimed again. */
+  abandon(claim: Claim): void;
   /** Renews the lease, shares lanes with other processes, brings in what is due. Called on a timer. */
   tend(): Promise<SessionState>;
-  /** Monotonic time (ms) of the next due retry or scheduled message, if one is known. */
-  nextDueAt(): number | undefined;
+  /** Monotonic time (ms) at which a failed key may be tried again; undefined: there is none. */
+  nextRetryAt(): number | undefined;
+  /** Monotonic time (ms) at which the next scheduled message is due, if one is known. */
+  nextScheduledAt(): number | undefined;
   /** Gives the lanes back at once, so that nobody waits for the lease to run out. */
   leave(): Promise<void>;
 }
@@ -210,7 +230,10 @@ export interface PublishProgress {
 export interface Publisher {
   /** True: within a batch, once a message failed no later one of its key goes out. False: the relay sends one at a time per key. */
   readonly keepsKeyOrder: boolean;
-  /** One result per message, in order. Stop when `signal` aborts: the lease is lost. `progress` may be ignored. */
+  /**
+   * One result per message, in order. Begin nothing once `signal` aborts: the lease is lost, or a stop has reached its
+   * deadline. `progress` may be ignored. Two batches may be under way at once, of different keys.
+   */
   publish(
     messages: readonly Message[],
     signal: AbortSignal,

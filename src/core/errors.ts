@@ -9,6 +9,7 @@ export type ErrorCode =
   | "schema_too_new"
   | "standby"
   | "restored_copy"
+  | "row_security"
   | "lease_lost"
   | "relay_dropped"
   | "not_found"

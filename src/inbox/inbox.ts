@@ -1,4 +1,5 @@
 import { publishByKey } from "../core/by-key.ts";
+import { handlerSlots } from "../core/publish-slots.ts";
 import { systemClock } from "../core/clock.ts";
 import type {
   HandleResult,
@@ -122,12 +123,15 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     },
     storedPublisher({ concurrency = 10 } = {}) {
       requireInteger("storedPublisher", "concurrency", concurrency, 1, 10_000);
+      const slots = handlerSlots(concurrency);
       return {
         keepsKeyOrder: true,
-        publish: (messages, signal) =>
+        publish: (messages, signal, progress) =>
           publishByKey(messages, async (message) => publishResult(await safely(message, signal, "stored")), {
             concurrency,
             signal,
+            progress,
+            slots,
           }),
       };
     },

@@ -11,7 +11,7 @@ import type { RelaySettings } from "./relay-options.ts";
  * message is not dead yet but waits for another attempt. One that the target will never take is dead here alone, and so is
  * one that has killed its process: another attempt would kill the next.
  */
-export async function buryDead(
+export async function announceDead(
   claim: Claim,
   outcomes: Outcome[],
   settings: RelaySettings,
@@ -29,20 +29,24 @@ export async function buryDead(
     const { id, position } = claim.messages[i]!;
     const { attempts, error } = outcome;
     const result = results?.[n];
-    const notSent = result?.status === "failed" || result?.status === "unavailable";
+    const notSent = result !== undefined && result.status !== "published" && result.status !== "rejected";
     const about = { relay: settings.name, id, position, attempts };
     if (notSent && claim.crashes === 0) {
-      const why = `${error}; its dead letter could not be sent: ${describeError(result.error ?? "not tried")}`;
+      const why = `${error}; its dead letter could not be sent: ${describeError(reasonOf(result) ?? "not tried")}`;
       const delayMs = backoffMs(attempts, settings.backoff);
       outcomes[i] = { status: "retry", error: why, attempts, delayMs };
       settings.emit({ type: "retry", ...about, delayMs, error: why });
     } else {
       const refused = notSent || result?.status === "rejected";
-      const note = refused ? `; its dead letter was refused: ${describeError(result.error)}` : "";
+      const note = refused ? `; its dead letter was refused: ${describeError(reasonOf(result))}` : "";
       outcomes[i] = { ...outcome, error: error + note };
       settings.emit({ type: "dead", ...about, error: error + note });
     }
   }
+}
+
+function reasonOf(result: PublishResult): unknown {
+  return "error" in result ? result.error : undefined;
 }
 
 /** Undefined without a target for dead letters. */

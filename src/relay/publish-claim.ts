@@ -1,13 +1,17 @@
 import { backoffMs } from "../core/backoff.ts";
-import type { Claim, Outcome, PublishResult, QueueSession } from "../core/contracts.ts";
+import type { Claim, Outcome, PublishProgress, PublishResult, QueueSession } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
-import { buryDead } from "./dead-letters.ts";
-import { leaseSignal } from "./lease-signal.ts";
+import { leaseSignal, type LeaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
+import type { RouteOutages } from "./route-outages.ts";
+import type { TargetOutage } from "./target-outage.ts";
 
 const PUBLISHED: Outcome = { status: "published" };
 const WAITING: Outcome = { status: "waiting" };
+const RUNNING: Outcome = { status: "running" };
+
+type TargetOut = { readonly error: unknown; readonly retryAfterMs: number | undefined };
 
 export interface ClaimStop {
   /** No new attempts after this. */
@@ -16,73 +20,85 @@ export interface ClaimStop {
   readonly giveUp: AbortSignal;
 }
 
+/** What a publication works with. */
+export interface PublicationContext {
+  readonly session: QueueSession;
+  readonly settings: RelaySettings;
+  readonly stop: ClaimStop;
+  readonly target: TargetOutage;
+  readonly routes: RouteOutages;
+}
+
+export interface Publication {
+  /** One per message; of a new claim fewer when asked to stop. */
+  readonly outcomes: Outcome[];
+  /** Attempts that go on; their outcome here is `running`. */
+  readonly running: readonly { readonly index: number; readonly outcome: Promise<Outcome> }[];
+}
+
 /**
  * Publishes a claim and says what became of each message. While the target is out it waits and tries again what is
  * left; asked to stop, it returns the outcomes of the leading messages that are done.
  */
-export async function publishClaim(
-  claim: Claim,
-  session: QueueSession,
-  settings: RelaySettings,
-  stop: ClaimStop,
-): Promise<Outcome[]> {
-  const outcomes =
-    claim.crashes >= settings.maxCrashes
-      ? [byCrashes(claim, session, settings)]
-      : await new ClaimPublication(claim, session, settings, stop).run();
-  if (outcomes.every(({ status }) => status !== "dead")) return outcomes;
-  // Its copy may kill as well: then it goes without.
-  const silent = claim.crashes > settings.maxCrashes ? { ...settings, deadLetters: undefined } : settings;
-  const lease = leaseSignal(session, settings.clock, stop.giveUp);
-  try {
-    await buryDead(claim, outcomes, silent, lease.signal);
-  } finally {
-    lease.dispose();
-  }
-  return outcomes;
+export async function publishClaim(claim: Claim, context: PublicationContext): Promise<Publication> {
+  if (claim.crashes >= context.settings.maxCrashes) return { outcomes: [byCrashes(claim, context)], running: [] };
+  return new ClaimPublication(claim, context).run();
 }
 
 class ClaimPublication {
   readonly #claim: Claim;
-  readonly #session: QueueSession;
+  readonly #context: PublicationContext;
   readonly #settings: RelaySettings;
-  readonly #stop: ClaimStop;
   readonly #outcomes: (Outcome | undefined)[];
+  readonly #running: { index: number; outcome: Promise<Outcome> }[] = [];
   /** Keys with a message that did not go through: nothing of theirs may follow, unless the stream needs no order. */
   readonly #failed = new Set<string>();
   /** Those of the present round. */
   readonly #failedNow = new Set<string>();
-  #outages = 0;
 
-  constructor(claim: Claim, session: QueueSession, settings: RelaySettings, stop: ClaimStop) {
+  constructor(claim: Claim, context: PublicationContext) {
     this.#claim = claim;
-    this.#session = session;
-    this.#settings = settings;
-    this.#stop = stop;
+    this.#context = context;
+    this.#settings = context.settings;
     this.#outcomes = Array.from({ length: claim.messages.length });
   }
 
-  async run(): Promise<Outcome[]> {
+  async run(): Promise<Publication> {
+    const { stopping } = this.#context.stop;
     let left = this.#admitted();
     while (left.length > 0) {
       const wave = this.#settings.publisher.keepsKeyOrder ? left : this.#oneEach(left);
-      const error = await this.#publish(wave);
+      const before = left.length;
+      let out = await this.#publish(wave);
       left = left.filter((i) => this.#outcomes[i] === undefined);
-      if (error !== undefined && left.length > 0) {
-        await this.#waitOut(error);
+      if (out === undefined && left.length === before) out = noProgress();
+      if (out !== undefined && left.length > 0) {
+        await this.#waitOut(out);
         // Much may have happened meanwhile: the lease may be another's.
         const admitted = this.#admitted();
         left = left.filter((i) => admitted.includes(i));
+      } else if (out === undefined) {
+        this.#context.target.over();
       }
-      if (this.#stop.stopping.aborted && left.length > 0) break;
+      if (stopping.aborted && left.length > 0) break;
     }
-    if (this.#outages > 0 && left.length === 0) this.#settings.emit({ type: "recovered", relay: this.#settings.name });
+    if (left.length > 0) await this.#stopped(left);
     const end = this.#outcomes.indexOf(undefined);
-    return (end === -1 ? this.#outcomes : this.#outcomes.slice(0, end)) as Outcome[];
+    const outcomes = (end === -1 ? this.#outcomes : this.#outcomes.slice(0, end)) as Outcome[];
+    return { outcomes, running: this.#running };
+  }
+
+  /** Asked to stop with messages left: a new claim ends before the first of them, those of failed keys go on waiting. */
+  async #stopped(left: readonly number[]): Promise<void> {
+    if (this.#claim.kind === "retry") {
+      for (const i of left) this.#outcomes[i] = WAITING;
+      return;
+    }
+    for (const { index, outcome } of this.#running.splice(0)) this.#outcomes[index] = await outcome;
   }
 
   #admitted(): number[] {
-    const admitted = this.#session.admit(this.#claim);
+    const admitted = this.#context.session.admit(this.#claim);
     const indices: number[] = [];
     for (let i = 0; i < this.#outcomes.length; i++) {
       if (admitted === "all" || admitted[i] === true) indices.push(i);
@@ -104,50 +120,111 @@ class ClaimPublication {
   }
 
   /** Sends messages and notes their outcomes; the error of an outage, if there was one. */
-  async #publish(indices: readonly number[]): Promise<unknown> {
-    const { messages } = this.#claim;
+  async #publish(indices: readonly number[]): Promise<TargetOut | undefined> {
+    const { messages, alone } = this.#claim;
+    const { session, stop, settings } = this.#context;
     this.#failedNow.clear();
     const batch = indices.length === messages.length ? messages : indices.map((i) => messages[i]!);
-    const lease = leaseSignal(this.#session, this.#settings.clock, this.#stop.giveUp);
-    let results: readonly PublishResult[];
+    const lease = leaseSignal(session, settings.clock, stop.giveUp);
+    // One that is tried alone is waited for: whoever dies has it to blame.
+    const told = alone ? undefined : new ToldResults(this.#claim.kind, batch.length);
+    let results: readonly (PublishResult | { status: "running" } | undefined)[];
+    let thrown: TargetOut | undefined;
     try {
-      if (lease.lost) throw leaseRanOut(this.#settings.name);
-      results = await this.#settings.publisher.publish(batch, lease.signal);
+      if (lease.lost) throw leaseRanOut(settings.name);
+      const ended = this.#send(batch, lease, told?.progress);
+      results = (await (told === undefined ? ended : Promise.race([ended, told.all]))) ?? told!.goOn(ended);
       if (results.length !== batch.length) throw wrongResults(batch.length, results.length);
     } catch (error) {
-      if (lease.lost) throw leaseRanOut(this.#settings.name);
-      return error ?? new Error("The publisher threw nothing");
+      lease.dispose();
+      if (lease.lost) throw leaseRanOut(settings.name);
+      // What was told before is known all the same.
+      results = told?.ended() ?? [];
+      thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
+    }
+    return this.#note(indices, results, told) ?? thrown;
+  }
+
+  async #send(
+    batch: readonly Message[],
+    lease: LeaseSignal,
+    progress: PublishProgress | undefined,
+  ): Promise<readonly PublishResult[]> {
+    try {
+      return await this.#settings.publisher.publish(batch, lease.signal, progress);
     } finally {
       lease.dispose();
     }
-    let outage: unknown;
-    for (let n = 0; n < results.length; n++) {
-      const result = results[n]!;
-      const i = indices[n]!;
-      if (result.status === "published") this.#outcomes[i] = PUBLISHED;
-      else if (result.status === "held") this.#held(i);
-      else if (result.status === "unavailable") outage = this.#unavailable(i, result.error) ?? outage;
-      else this.#outcomes[i] = this.#failure(i, result.status === "rejected", result.error);
-    }
-    return outage;
   }
 
-  #unavailable(i: number, error: unknown): unknown {
+  #note(
+    indices: readonly number[],
+    results: readonly (PublishResult | { status: "running" } | undefined)[],
+    told: ToldResults | undefined,
+  ): TargetOut | undefined {
+    let out: TargetOut | undefined;
+    for (let n = 0; n < results.length; n++) {
+      const result = results[n];
+      const i = indices[n]!;
+      if (result === undefined) continue;
+      if (result.status === "running") {
+        this.#hold(i);
+        this.#outcomes[i] = RUNNING;
+        this.#running.push({ index: i, outcome: told!.late(n).then((late) => this.#lateOutcome(i, late)) });
+      } else if (result.status === "unavailable" && result.route === undefined) {
+        out = this.#targetOut(i, result) ?? out;
+      } else {
+        this.#outcomes[i] = this.#outcomeOf(i, result);
+      }
+    }
+    return out;
+  }
+
+  /** Undefined: it goes again with the next round. */
+  #outcomeOf(i: number, result: PublishResult): Outcome | undefined {
+    switch (result.status) {
+      case "published": {
+        const route = this.#claim.routes?.[i];
+        if (route !== undefined) this.#context.routes.back(route);
+        return PUBLISHED;
+      }
+      case "held": {
+        const message = this.#claim.messages[i]!;
+        return this.#keyOf(message) !== undefined && this.#failed.has(nameOf(message)) ? WAITING : undefined;
+      }
+      case "unavailable":
+        return this.#postponed(i, result.route!, result);
+      default:
+        return this.#failure(i, result.status === "rejected", result.error);
+    }
+  }
+
+  #lateOutcome(i: number, result: PublishResult): Outcome {
+    if (result.status === "unavailable" && result.route === undefined) {
+      const error = result.error ?? new Error("The publisher is unavailable");
+      const delayMs = this.#context.target.found(error, result.retryAfterMs);
+      return { status: "postponed", error: describeError(error), delayMs, route: undefined };
+    }
+    return this.#outcomeOf(i, result) ?? WAITING;
+  }
+
+  /** The target is out for a message, unless that only was not tried behind a failed one of its key. */
+  #targetOut(i: number, { error, retryAfterMs }: { error?: unknown; retryAfterMs?: number | undefined }) {
     const message = this.#claim.messages[i]!;
     const ordered = this.#keyOf(message) !== undefined;
     const failed = ordered ? this.#failed : this.#failedNow;
-    if (message.key === null || !failed.has(nameOf(message))) {
-      return error ?? new Error("The publisher is unavailable");
+    if (error === undefined && message.key !== null && failed.has(nameOf(message))) {
+      if (ordered) this.#outcomes[i] = WAITING;
+      return undefined;
     }
-    // Held back behind a failed one of its key: it waits, or goes in the next round where order does not matter.
-    if (ordered) this.#outcomes[i] = WAITING;
-    return undefined;
+    return { error: error ?? new Error("The publisher is unavailable"), retryAfterMs };
   }
 
-  /** Behind a failed one of its key it waits; behind one that found the target out it goes again with that. */
-  #held(i: number): void {
-    const message = this.#claim.messages[i]!;
-    if (this.#keyOf(message) !== undefined && this.#failed.has(nameOf(message))) this.#outcomes[i] = WAITING;
+  #postponed(i: number, route: string, result: { error?: unknown; retryAfterMs?: number | undefined }): Outcome {
+    this.#hold(i);
+    const delayMs = this.#context.routes.out(route, result.error, result.retryAfterMs);
+    const error = `${route} is out: ${describeError(result.error ?? "no reason was given")}`;
+    return { status: "postponed", error, delayMs, route };
   }
 
   #failure(i: number, rejected: boolean, cause: unknown): Outcome {
@@ -155,39 +232,40 @@ class ClaimPublication {
     const message = this.#claim.messages[i]!;
     const attempts = (this.#claim.attempts?.[i] ?? 0) + 1;
     const error = describeError(cause);
-    const key = this.#keyOf(message);
-    if (message.key !== null) {
-      this.#failed.add(nameOf(message));
-      this.#failedNow.add(nameOf(message));
-    }
-    if (key !== undefined) {
-      // What the publisher has not been given yet waits; so does what it held back.
-      for (let later = i + 1; later < this.#outcomes.length; later++) {
-        if (
-          this.#outcomes[later] === undefined &&
-          !this.#settings.publisher.keepsKeyOrder &&
-          this.#keyOf(this.#claim.messages[later]!) === key
-        ) {
-          this.#outcomes[later] = WAITING;
-        }
-      }
-    }
+    this.#hold(i);
     const { id, position } = message;
     if (rejected || attempts >= maxAttempts) {
-      return { status: "dead", error, attempts, block: key !== undefined && onDead(message.stream) === "block" };
+      const block = this.#keyOf(message) !== undefined && onDead(message.stream) === "block";
+      return { status: "dead", error, attempts, block };
     }
     const delayMs = backoffMs(attempts, backoff);
     emit({ type: "retry", relay: name, id, position, attempts, delayMs, error });
     return { status: "retry", error, attempts, delayMs };
   }
 
-  async #waitOut(cause: unknown): Promise<void> {
-    const { name, outageBackoff, clock, emit } = this.#settings;
-    const delayMs = Math.max(10, backoffMs(++this.#outages, outageBackoff));
-    emit({ type: "outage", relay: name, error: describeError(cause), attempt: this.#outages, delayMs });
-    await this.#session.putDown(this.#claim);
-    await clock.sleep(delayMs, this.#stop.stopping);
-    if (!this.#stop.stopping.aborted) await this.#session.pickUp(this.#claim);
+  /** The message did not go through: what comes behind it in its key waits. */
+  #hold(i: number): void {
+    const message = this.#claim.messages[i]!;
+    if (message.key === null) return;
+    this.#failed.add(nameOf(message));
+    this.#failedNow.add(nameOf(message));
+    const key = this.#keyOf(message);
+    if (key === undefined || this.#settings.publisher.keepsKeyOrder) return;
+    // The publisher has not been given them yet.
+    for (let later = i + 1; later < this.#outcomes.length; later++) {
+      if (this.#outcomes[later] === undefined && this.#keyOf(this.#claim.messages[later]!) === key)
+        this.#outcomes[later] = WAITING;
+    }
+  }
+
+  async #waitOut({ error, retryAfterMs }: TargetOut): Promise<void> {
+    const { session, target, stop } = this.#context;
+    // Given up at the deadline of a stop: that says nothing of the target.
+    if (stop.giveUp.aborted) return;
+    const delayMs = target.found(error, retryAfterMs);
+    await session.putDown(this.#claim);
+    await this.#settings.clock.sleep(delayMs, stop.stopping);
+    if (!stop.stopping.aborted) await session.pickUp(this.#claim);
   }
 
   #keyOf(message: Message): string | undefined {
@@ -195,25 +273,72 @@ class ClaimPublication {
   }
 }
 
+/** What a publisher has told of single messages of a batch. */
+class ToldResults {
+  readonly progress: PublishProgress;
+  /** Resolves once every message has a result, or is known to take long. */
+  readonly all: Promise<undefined>;
+  readonly #results: (PublishResult | { status: "running" } | undefined)[];
+  readonly #late = new Map<number, PromiseWithResolvers<PublishResult>>();
+  #untold: number;
+
+  constructor(kind: Claim["kind"], count: number) {
+    this.#results = Array.from({ length: count });
+    this.#untold = count;
+    const { promise, resolve } = Promise.withResolvers<undefined>();
+    this.all = promise;
+    this.progress = {
+      kind,
+      onResult: (index, result) => {
+        const known = this.#results[index];
+        if (index >= count || (known !== undefined && known.status !== "running")) return;
+        this.#results[index] = result;
+        if (known === undefined) this.#untold--;
+        if (result.status !== "running") this.#late.get(index)?.resolve(result);
+        if (this.#untold === 0) resolve(undefined);
+      },
+    };
+  }
+
+  /** Results as they are now; those that are missing come later, from the publication or its end. */
+  goOn(ended: Promise<readonly PublishResult[]>): readonly (PublishResult | { status: "running" } | undefined)[] {
+    const now = [...this.#results];
+    for (const [index, result] of now.entries()) {
+      if (result!.status === "running") this.#late.set(index, Promise.withResolvers<PublishResult>());
+    }
+    ended.then(
+      (results) => this.#end((index) => results[index]),
+      (error: unknown) => this.#end(() => ({ status: "unavailable", error })),
+    );
+    return now;
+  }
+
+  /** The final results that were told before the publication ended with an error. */
+  ended(): (PublishResult | undefined)[] {
+    return this.#results.map((result) => (result?.status === "running" ? undefined : result));
+  }
+
+  late(index: number): Promise<PublishResult> {
+    return this.#late.get(index)!.promise;
+  }
+
+  #end(resultOf: (index: number) => PublishResult | undefined): void {
+    for (const [index, { resolve }] of this.#late) resolve(resultOf(index) ?? { status: "unavailable" });
+  }
+}
+
 function nameOf({ stream, key }: Message): string {
   return `${stream}\0${key}`;
 }
 
-function byCrashes(claim: Claim, session: QueueSession, settings: RelaySettings): Outcome {
+function byCrashes(claim: Claim, { session, settings }: PublicationContext): Outcome {
   const admitted = session.admit(claim);
   if (admitted !== "all" && admitted[0] !== true) return WAITING;
   const message = claim.messages[0]!;
   const attempts = (claim.attempts?.[0] ?? 0) + claim.crashes;
   const error = `The process died ${claim.crashes} times with this message in hand`;
-  return {
-    status: "dead",
-    error,
-    attempts,
-    block:
-      message.key !== null &&
-      !settings.unordered.includes(message.stream) &&
-      settings.onDead(message.stream) === "block",
-  };
+  const ordered = message.key !== null && !settings.unordered.includes(message.stream);
+  return { status: "dead", error, attempts, block: ordered && settings.onDead(message.stream) === "block" };
 }
 
 function leaseRanOut(relay: string): TxboxError {
@@ -227,4 +352,9 @@ function wrongResults(wanted: number, got: number): TxboxError {
     field: "publisher",
     fix: "Return one result per message, in order",
   });
+}
+
+function noProgress(): TargetOut {
+  const error = new Error("The publisher held back every message, though none before them had failed");
+  return { error, retryAfterMs: undefined };
 }

@@ -12,6 +12,9 @@ export type RelayEvent =
   /** The target is out: nothing counts as an attempt until it is back. */
   | { type: "outage"; relay: string; error: string; attempt: number; delayMs: number }
   | { type: "recovered"; relay: string }
+  /** A part of the target is out: its messages wait and are not counted, all others go on. */
+  | { type: "route_out"; relay: string; route: string; error: string; attempt: number; delayMs: number }
+  | { type: "route_back"; relay: string; route: string }
   | { type: "retry"; relay: string; id: string; position: bigint; attempts: number; delayMs: number; error: string }
   | { type: "dead"; relay: string; id: string; position: bigint; attempts: number; error: string }
   | { type: "lease_lost"; relay: string }

@@ -2,14 +2,20 @@ import { backoffMs } from "../core/backoff.ts";
 import type { Claim, Outcome, QueueSession } from "../core/contracts.ts";
 import { describeError, errorCode } from "../core/errors.ts";
 import { onEnqueued } from "../core/hint.ts";
+import { announceDead } from "./dead-letters.ts";
+import { leaseSignal } from "./lease-signal.ts";
 import { PollPace } from "./poll-pace.ts";
-import type { ClaimStop } from "./publish-claim.ts";
+import type { ClaimStop, PublicationContext } from "./publish-claim.ts";
 import { publishClaim } from "./publish-claim.ts";
 import type { RelaySettings } from "./relay-options.ts";
+import { RouteOutages, type RouteOutage } from "./route-outages.ts";
+import { TargetOutage } from "./target-outage.ts";
 
 /** Claims that may be published but not settled yet. */
 const MAX_UNSETTLED = 3;
 const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
+/** Failed keys may come due by what others do, such as a dead letter that is requeued. */
+const LOOK_FOR_RETRIES_MS = 250;
 
 export interface RelayTotals {
   published: number;
@@ -24,16 +30,23 @@ export interface WorkLimit {
   max: number;
 }
 
-/** The loop: claim → publish → settle. The next batch is read and the last one settled while one is being published. */
+/**
+ * The loops: claim → publish → settle, one for new messages and one for those of failed keys, so that neither waits for
+ * the other. The next new batch is read and the last one settled while one is being published.
+ */
 export class RelayWorker {
   readonly totals: RelayTotals = { published: 0, retried: 0, dead: 0 };
   readonly #settings: RelaySettings;
   readonly #session: QueueSession;
   readonly #stop: ClaimStop;
+  readonly #context: PublicationContext;
   readonly #pace: PollPace;
   readonly #unsettled = new Set<Promise<void>>();
+  /** Attempts that take long, beside the loops. */
+  readonly #attempts = new Set<Promise<void>>();
   #prefetched: Promise<Claim | undefined> | undefined;
   #wake = new AbortController();
+  #wakeRetry = new AbortController();
   #failures = 0;
 
   constructor(settings: RelaySettings, session: QueueSession, stop: ClaimStop) {
@@ -41,6 +54,13 @@ export class RelayWorker {
     this.#session = session;
     this.#stop = stop;
     this.#pace = new PollPace(settings.maxPollMs);
+    const [target, routes] = [new TargetOutage(settings), new RouteOutages(settings)];
+    this.#context = { session, settings, stop, target, routes };
+  }
+
+  /** Parts of the target that are out, as far as this process has seen. */
+  get routesOut(): RouteOutage[] {
+    return this.#context.routes.list();
   }
 
   async run(limit: WorkLimit = { untilEmpty: false, max: Number.POSITIVE_INFINITY }): Promise<void> {
@@ -49,19 +69,14 @@ export class RelayWorker {
     const wake = () => this.wake();
     stopping.addEventListener("abort", wake);
     try {
-      while (!stopping.aborted && this.totals.published < limit.max) {
-        try {
-          if (!(await this.#step()) && (await this.#idle(limit.untilEmpty))) break;
-          this.#failures = 0;
-        } catch (error) {
-          await this.#recover(error);
-        }
-      }
+      if (limit.untilEmpty) await this.#drain(limit.max);
+      else await Promise.all([this.#workOnNew(), this.#workOnFailed()]);
     } finally {
       forget();
       stopping.removeEventListener("abort", wake);
     }
     await this.#prefetched?.catch(() => undefined);
+    await Promise.all(this.#attempts);
     await this.#allSettled().catch(() => undefined);
   }
 
@@ -69,42 +84,146 @@ export class RelayWorker {
   wake(): void {
     this.#pace.busy();
     this.#wake.abort();
+    this.#wakeRetry.abort();
   }
 
-  /** One batch; false when there was none. */
-  async #step(): Promise<boolean> {
+  async #workOnNew(): Promise<void> {
+    const step = async () => {
+      if (!(await this.#newBatch())) await this.#idle();
+    };
+    await this.#repeat(step, () => this.#forgetNew());
+  }
+
+  async #workOnFailed(): Promise<void> {
+    const step = async () => {
+      if (!(await this.#failedBatch())) await this.#untilRetry();
+    };
+    await this.#repeat(step, () => Promise.resolve());
+  }
+
+  async #repeat(step: () => Promise<void>, forget: () => Promise<void>): Promise<void> {
+    while (!this.#stop.stopping.aborted) {
+      try {
+        await step();
+        this.#failures = 0;
+      } catch (error) {
+        await forget();
+        await this.#recover(error);
+      }
+    }
+  }
+
+  /** All that may go now: new messages, what is due of failed keys, and again what that has set free. */
+  async #drain(max: number): Promise<void> {
+    const goesOn = () => !this.#stop.stopping.aborted && this.totals.published < max;
+    for (let busy = true; busy && goesOn();) {
+      busy = false;
+      try {
+        while (goesOn() && (await this.#newBatch())) busy = true;
+        while (goesOn() && (await this.#failedBatch())) busy = true;
+        busy ||= this.#attempts.size > 0;
+        await Promise.all(this.#attempts);
+        this.#failures = 0;
+      } catch (error) {
+        busy = true;
+        await this.#forgetNew();
+        await this.#recover(error);
+      }
+    }
+  }
+
+  /** One batch of new messages; false when there was none. */
+  async #newBatch(): Promise<boolean> {
     const askedAhead = this.#prefetched !== undefined;
     let claim = await this.#nextClaim();
     if (claim === undefined && (askedAhead || this.#unsettled.size > 0)) {
       // The store may wait for settles before it gives out more, and was asked while something was in hand.
       await this.#allSettled();
-      claim = await this.#session.claim();
+      claim = await this.#session.claim("new");
     }
     if (claim === undefined) return false;
     this.#pace.busy();
-    this.#prefetched = this.#session.claim();
+    this.#prefetched = this.#session.claim("new");
     // Its error comes up when it is awaited; until then it must not count as unhandled.
     this.#prefetched
       .then((next) => next !== undefined && this.#settings.publisher.prepare?.(next.messages))
       .catch(() => undefined);
-    const startedAt = this.#settings.clock.monotonic();
-    const outcomes =
-      claim.messages.length === 0 ? [] : await publishClaim(claim, this.#session, this.#settings, this.#stop);
-    if (outcomes.length > 0) this.#count(outcomes, this.#settings.clock.monotonic() - startedAt);
-    if (outcomes.length > 0 || claim.messages.length === 0) this.#settle(claim, outcomes);
+    this.#track(await this.#publish(claim));
     while (this.#unsettled.size >= MAX_UNSETTLED) await Promise.race(this.#unsettled);
+    return true;
+  }
+
+  /** One batch of failed keys that are due; false when there was none. */
+  async #failedBatch(): Promise<boolean> {
+    const at = this.#session.nextRetryAt();
+    if (at === undefined || at > this.#settings.clock.monotonic()) return false;
+    const claim = await this.#session.claim("retry");
+    if (claim === undefined) return false;
+    const { settled } = await this.#publish(claim);
+    await settled;
     return true;
   }
 
   async #nextClaim(): Promise<Claim | undefined> {
     const ahead = this.#prefetched;
-    if (ahead === undefined) return this.#session.claim();
+    if (ahead === undefined) return this.#session.claim("new");
     this.#prefetched = undefined;
     return ahead;
   }
 
-  #settle(claim: Claim, outcomes: readonly Outcome[]): void {
-    const settled = this.#session.settle(claim, outcomes);
+  /** Publishes and reports the outcomes; `settled` resolves when they are written. */
+  async #publish(claim: Claim): Promise<{ settled: Promise<void> }> {
+    const startedAt = this.#settings.clock.monotonic();
+    try {
+      const { outcomes, running } = await publishClaim(claim, this.#context);
+      await this.#announceDead(claim, outcomes);
+      if (outcomes.length > 0) this.#count(outcomes, this.#settings.clock.monotonic() - startedAt);
+      for (const { index, outcome } of running) this.#follow(this.#session.detach(claim, index), outcome);
+      // Asked to stop before any was done: leaving releases them.
+      if (outcomes.length === 0 && claim.messages.length > 0) return { settled: Promise.resolve() };
+      const settled = this.#session.settle(claim, outcomes);
+      // What is written may have made a key ready to be tried again.
+      if (claim.kind === "retry" || outcomes.some(({ status }) => status !== "published")) this.#wakeAfter(settled);
+      return { settled };
+    } catch (error) {
+      // A claim that was given up must come again before anything after it is settled.
+      this.#session.abandon(claim);
+      throw error;
+    }
+  }
+
+  /** Waits beside the loops for an attempt that takes long, and settles it by itself. */
+  #follow(claim: Claim, outcome: Promise<Outcome>): void {
+    const startedAt = this.#settings.clock.monotonic();
+    const end = async (): Promise<void> => {
+      const outcomes = [await outcome];
+      await this.#announceDead(claim, outcomes);
+      this.#count(outcomes, this.#settings.clock.monotonic() - startedAt);
+      await this.#session.settle(claim, outcomes);
+      this.#wakeRetry.abort();
+    };
+    // The session knows by itself when a settle could not be written; a claim that is void was given to others.
+    const attempt = end().catch((error: unknown) => {
+      if (errorCode(error) !== "lease_lost") this.#report(error);
+    });
+    this.#attempts.add(attempt);
+    void attempt.then(() => this.#attempts.delete(attempt));
+  }
+
+  async #announceDead(claim: Claim, outcomes: Outcome[]): Promise<void> {
+    if (outcomes.every(({ status }) => status !== "dead")) return;
+    const { settings, session, stop } = this.#context;
+    // Its copy may kill as well: then it goes without.
+    const silent = claim.crashes > settings.maxCrashes ? { ...settings, deadLetters: undefined } : settings;
+    const lease = leaseSignal(session, settings.clock, stop.giveUp);
+    try {
+      await announceDead(claim, outcomes, silent, lease.signal);
+    } finally {
+      lease.dispose();
+    }
+  }
+
+  #track({ settled }: { settled: Promise<void> }): void {
     this.#unsettled.add(settled);
     settled.then(
       () => this.#unsettled.delete(settled),
@@ -113,43 +232,68 @@ export class RelayWorker {
     );
   }
 
+  #wakeAfter(settled: Promise<void>): void {
+    settled.then(
+      () => this.#wakeRetry.abort(),
+      () => undefined,
+    );
+  }
+
   async #allSettled(): Promise<void> {
     await Promise.all(this.#unsettled);
   }
 
-  /** Waits for something to do; true when the loop should end instead. */
-  async #idle(untilEmpty: boolean): Promise<boolean> {
-    if (untilEmpty) return true;
-    const due = this.#session.nextDueAt() ?? Number.POSITIVE_INFINITY;
-    const wait = Math.min(this.#pace.next(), Math.max(0, due - this.#settings.clock.monotonic()));
+  /** Waits for something new. */
+  async #idle(): Promise<void> {
     if (this.#wake.signal.aborted) this.#wake = new AbortController();
-    await this.#settings.clock.sleep(wait, this.#wake.signal);
-    return false;
+    const { clock } = this.#settings;
+    const due = this.#session.nextScheduledAt() ?? Number.POSITIVE_INFINITY;
+    const wait = Math.min(this.#pace.next(), Math.max(0, due - clock.monotonic()));
+    await clock.sleep(wait, this.#wake.signal);
+  }
+
+  /** Waits until a failed key may be due. */
+  async #untilRetry(): Promise<void> {
+    if (this.#wakeRetry.signal.aborted) this.#wakeRetry = new AbortController();
+    const { clock } = this.#settings;
+    const left = (this.#session.nextRetryAt() ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+    // Due, and yet none was to be had: something else has to be settled first.
+    const wait = left > 0 ? Math.min(left, LOOK_FOR_RETRIES_MS) : 5;
+    await clock.sleep(wait, this.#wakeRetry.signal);
+  }
+
+  /** New claims that will not be settled come again. */
+  async #forgetNew(): Promise<void> {
+    const ahead = await this.#prefetched?.catch(() => undefined);
+    this.#prefetched = undefined;
+    if (ahead !== undefined) this.#session.abandon(ahead);
+    await Promise.allSettled(this.#unsettled);
+    this.#unsettled.clear();
   }
 
   async #recover(error: unknown): Promise<void> {
-    const { name, clock, emit } = this.#settings;
-    await this.#prefetched?.catch(() => undefined);
-    this.#prefetched = undefined;
-    await Promise.allSettled(this.#unsettled);
-    this.#unsettled.clear();
-    // A claim that was given up must come again before anything after it is settled.
-    this.#session.abandon();
+    const { clock } = this.#settings;
     if (errorCode(error) === "lease_lost") {
-      emit({ type: "lease_lost", relay: name });
+      this.#settings.emit({ type: "lease_lost", relay: this.#settings.name });
       return;
     }
-    emit({ type: "store_error", relay: name, error: describeError(error), code: errorCode(error) });
+    this.#report(error);
     await clock.sleep(Math.max(20, backoffMs(++this.#failures, STORE_BACKOFF)), this.#stop.stopping);
   }
 
+  #report(error: unknown): void {
+    const { name, emit } = this.#settings;
+    emit({ type: "store_error", relay: name, error: describeError(error), code: errorCode(error) });
+  }
+
   #count(outcomes: readonly Outcome[], ms: number): void {
-    const counts = { published: 0, retry: 0, dead: 0, waiting: 0 };
+    const counts = { published: 0, retry: 0, dead: 0, waiting: 0, postponed: 0, running: 0 };
     for (const outcome of outcomes) counts[outcome.status]++;
     this.totals.published += counts.published;
     this.totals.retried += counts.retry;
     this.totals.dead += counts.dead;
-    const { published, retry, dead, waiting } = counts;
+    const { published, retry, dead } = counts;
+    const waiting = counts.waiting + counts.postponed + counts.running;
     this.#settings.emit({ type: "batch", relay: this.#settings.name, published, retried: retry, dead, waiting, ms });
   }
 }

@@ -1,7 +1,8 @@
-import type { QueueSession, SessionState } from "../core/contracts.ts";
+import type { QueueSession, SessionState, Store } from "../core/contracts.ts";
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import type { RelayOptions, RelaySettings } from "./relay-options.ts";
 import { relaySettings } from "./relay-options.ts";
+import type { RouteOutage } from "./route-outages.ts";
 import type { RelayTotals, WorkLimit } from "./relay-worker.ts";
 import { RelayWorker } from "./relay-worker.ts";
 
@@ -21,13 +22,18 @@ export interface RelayState {
   running: boolean;
   totals: RelayTotals;
   session: SessionState | undefined;
+  /** Parts of the target that are out: their messages wait, all others go on. */
+  routesOut: readonly RouteOutage[];
 }
 
 /** Delivers what was enqueued. Start it in the application, or run it once with a deadline. */
 export interface Relay extends AsyncDisposable {
-  /** Resolves when the relay runs. Throws at once for what waiting cannot mend, such as a missing schema. */
+  /** Resolves when the relay runs, or was stopped meanwhile. Throws at once for what waiting cannot mend, such as a missing schema. */
   start(): Promise<void>;
-  /** Finishes or releases what is in hand, settles it and gives the lanes back. Default deadline: 10 s. */
+  /**
+   * Finishes or releases what is in hand, settles it, gives the lanes back and closes the publisher. Default deadline: 10 s.
+   * Throws what closing the publisher threw; the relay is stopped all the same.
+   */
   stop(options?: { deadlineMs?: number }): Promise<void>;
   /** Publishes what is there now and returns; for cron and serverless. Leaves the publisher open for the next time. */
   drainOnce(options?: DrainOptions): Promise<DrainResult>;
@@ -43,8 +49,14 @@ export function createRelay(options: RelayOptions): Relay {
   return new StandingRelay(relaySettings(options));
 }
 
+/** Where a relay is in its life; `failed` has ended by itself and may be started anew. */
+type Life = "idle" | "starting" | "running" | "stopping" | "failed";
+
 class StandingRelay implements Relay {
   readonly #settings: RelaySettings;
+  #life: Life = "idle";
+  #starting: Promise<void> | undefined;
+  #ending: Promise<void> | undefined;
   #stopping = new AbortController();
   #giveUp = new AbortController();
   #done = new AbortController();
@@ -52,33 +64,60 @@ class StandingRelay implements Relay {
   #session: QueueSession | undefined;
   #sessionState: SessionState | undefined;
   #tasks: Promise<unknown>[] = [];
-  #running = false;
 
   constructor(settings: RelaySettings) {
     this.#settings = settings;
   }
 
   async start(): Promise<void> {
-    if (this.#running) return;
-    const { name, owner, emit } = this.#settings;
+    if (this.#life === "starting" || this.#life === "running") return this.#starting;
+    // A stop that is under way comes first, whatever becomes of it.
+    await this.#ending?.catch(() => undefined);
+    if (this.#life === "failed") await this.#endFailed();
+    if (this.#life !== "idle") return this.#starting;
     this.#begin();
+    this.#starting = this.#startUp();
+    return this.#starting;
+  }
+
+  /** What a failure has left behind ends by itself. */
+  async #endFailed(): Promise<void> {
+    await Promise.allSettled(this.#tasks);
+    await this.#leave();
+    if (this.#life === "failed") this.#life = "idle";
+  }
+
+  async #startUp(): Promise<void> {
+    const { name, owner, emit, store } = this.#settings;
     try {
       await this.#join();
     } catch (error) {
-      if (!mayPass(error)) {
-        this.#running = false;
+      if (this.#life !== "starting") return;
+      if (!mayPass(error, store)) {
+        this.#life = "idle";
         throw error;
       }
       this.#report(error);
     }
+    if (this.#life !== "starting") return;
+    this.#life = "running";
     emit({ type: "started", relay: name, owner });
     this.#tasks = [this.#live()];
     if (this.#settings.maintenance) this.#tasks.push(this.#maintenanceLoop());
   }
 
-  async stop({ deadlineMs = 10_000 }: { deadlineMs?: number } = {}): Promise<void> {
-    if (!this.#running) return;
-    const endsAt = this.#settings.clock.monotonic() + deadlineMs;
+  stop({ deadlineMs = 10_000 }: { deadlineMs?: number } = {}): Promise<void> {
+    if (this.#life === "stopping") return this.#ending!;
+    if (this.#life === "idle") return Promise.resolve();
+    const before = this.#life;
+    this.#life = "stopping";
+    this.#ending = this.#end(before, deadlineMs);
+    return this.#ending;
+  }
+
+  async #end(before: Life, deadlineMs: number): Promise<void> {
+    const { clock, emit, name, publisher, deadLetters } = this.#settings;
+    const endsAt = clock.monotonic() + deadlineMs;
     this.#stopping.abort();
     const timer = setTimeout(() => this.#giveUp.abort(), deadlineMs);
     const hardStop = new Promise<void>((resolve) => {
@@ -87,20 +126,24 @@ class StandingRelay implements Relay {
         once: true,
       });
     });
-    await Promise.race([Promise.all(this.#tasks), hardStop]);
+    const started = this.#starting?.catch(() => undefined);
+    await Promise.race([Promise.all([started, ...this.#tasks]), hardStop]);
     clearTimeout(timer);
     this.#done.abort();
     // A database or a broker that hangs must not keep the process.
-    const leftMs = Math.max(GOODBYE_MS, endsAt - this.#settings.clock.monotonic());
-    await within(leftMs, this.#leave());
-    const { publisher, deadLetters } = this.#settings;
-    await within(leftMs, Promise.all([publisher.close?.(), deadLetters?.close?.()]));
-    this.#running = false;
-    this.#settings.emit({ type: "stopped", relay: this.#settings.name });
+    const leftMs = Math.max(GOODBYE_MS, endsAt - clock.monotonic());
+    try {
+      await within(leftMs, this.#leave());
+      await within(leftMs, Promise.all([publisher.close?.(), deadLetters?.close?.()]));
+    } finally {
+      this.#life = "idle";
+      if (before !== "starting") emit({ type: "stopped", relay: name });
+    }
   }
 
   async drainOnce({ deadlineMs = 60_000, max = Number.POSITIVE_INFINITY }: DrainOptions = {}): Promise<DrainResult> {
-    if (this.#running) {
+    if (this.#life === "failed") await this.#endFailed();
+    if (this.#life !== "idle") {
       throw new TxboxError("invalid_option", "drainOnce was called on a relay that is running", {
         fix: "Use a relay of its own for drainOnce, or stop this one first",
       });
@@ -108,7 +151,8 @@ class StandingRelay implements Relay {
     this.#begin();
     const timer = setTimeout(() => this.#stopping.abort(), deadlineMs);
     try {
-      await this.#join();
+      await (this.#starting = this.#join());
+      if (this.#isIn("starting")) this.#life = "running";
       const work = this.#work({ untilEmpty: true, max });
       this.#tasks = [work];
       await work;
@@ -117,21 +161,29 @@ class StandingRelay implements Relay {
       clearTimeout(timer);
       this.#done.abort();
       await this.#leave();
-      this.#running = false;
+      // A stop that came meanwhile ends it.
+      if (!this.#isIn("stopping")) this.#life = "idle";
     }
   }
 
   state(): RelayState {
     const totals = this.#worker?.totals ?? { published: 0, retried: 0, dead: 0 };
-    return { running: this.#running, totals: { ...totals }, session: this.#sessionState };
+    const running = this.#life === "running" || this.#life === "stopping";
+    return { running, totals: { ...totals }, session: this.#sessionState, routesOut: this.#worker?.routesOut ?? [] };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
   }
 
+  /** Asked anew after every wait. */
+  #isIn(life: Life): boolean {
+    return this.#life === life;
+  }
+
   #begin(): void {
-    this.#running = true;
+    this.#life = "starting";
+    this.#tasks = [];
     this.#stopping = new AbortController();
     this.#giveUp = new AbortController();
     this.#done = new AbortController();
@@ -189,14 +241,15 @@ class StandingRelay implements Relay {
       let wait = everyMs;
       try {
         this.#noteState(await session.tend());
-        const left = (session.nextDueAt() ?? 0) - clock.monotonic();
-        // What is due already is the worker's: it may have its hands full.
+        const left = (session.nextScheduledAt() ?? 0) - clock.monotonic();
+        // What was due already has just been brought in, or could not be.
         if (left > 0) wait = Math.min(everyMs, Math.max(5, left));
       } catch (error) {
         this.#report(error);
         if (errorCode(error) === "relay_dropped") {
           emit({ type: "failed", relay: name, error: describeError(error) });
           this.#stopping.abort();
+          if (this.#life === "running") this.#life = "failed";
           return;
         }
       }
@@ -244,11 +297,9 @@ async function within(ms: number, promise: Promise<unknown>): Promise<void> {
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** PostgreSQL: a wrong password or role, a database that does not exist. MongoDB: a wrong user or password. */
-const WRONG_ADDRESS: ReadonlySet<unknown> = new Set(["28P01", "28000", "3D000", 18]);
-
 /** Whether waiting may mend it: a database that is away, a standby that may be promoted. */
-function mayPass(error: unknown): boolean {
+function mayPass(error: unknown, store: Store): boolean {
   if (error instanceof TxboxError) return error.retryable;
-  return !WRONG_ADDRESS.has((error as { code?: unknown } | null)?.code);
+  const failure = store.classify(error);
+  return failure === "unavailable" || failure === "conflict";
 }

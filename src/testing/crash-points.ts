@@ -18,9 +18,9 @@ export function withCrashPoints<Tx>(
     },
     publisher: {
       keepsKeyOrder: publisher.keepsKeyOrder,
-      async publish(messages, signal) {
+      async publish(messages, signal, progress) {
         await at("publishing");
-        const results = await publisher.publish(messages, signal);
+        const results = await publisher.publish(messages, signal, progress);
         await at("published");
         return results;
       },
@@ -34,8 +34,8 @@ function watched(session: QueueSession, at: (point: CrashPoint) => unknown): Que
     get validUntil() {
       return session.validUntil;
     },
-    async claim() {
-      const claim = await session.claim();
+    async claim(kind) {
+      const claim = await session.claim(kind);
       if (claim !== undefined) await at("claimed");
       return claim;
     },
@@ -47,9 +47,11 @@ function watched(session: QueueSession, at: (point: CrashPoint) => unknown): Que
     },
     putDown: (claim) => session.putDown(claim),
     pickUp: (claim) => session.pickUp(claim),
-    abandon: () => session.abandon(),
+    detach: (claim, index) => session.detach(claim, index),
+    abandon: (claim) => session.abandon(claim),
     tend: () => session.tend(),
-    nextDueAt: () => session.nextDueAt(),
+    nextRetryAt: () => session.nextRetryAt(),
+    nextScheduledAt: () => session.nextScheduledAt(),
     leave: () => session.leave(),
   };
 }

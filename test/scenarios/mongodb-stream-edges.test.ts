@@ -17,6 +17,7 @@ import {
   PUBLISHED,
   type Scene,
 } from "../support/mongodb-scene.ts";
+import { nextClaim } from "../../src/testing/store/consumer.ts";
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
@@ -60,7 +61,7 @@ async function follow(on: Scene, session: QueueSession): Promise<QueueSession> {
   await until(
     async () => {
       await session.tend();
-      expect(await session.claim()).toBeUndefined();
+      expect(await nextClaim(session)).toBeUndefined();
       return on.events.length > 0;
     },
     { what: "the stream" },
@@ -75,7 +76,7 @@ describe.skipIf(slot.skipped)("documents that somebody edited", () => {
     await documentsOf(on).insertOne(without);
     const session = await join(on.store);
     await session.tend();
-    expect(await Promise.race([session.claim(), sleep(5000, "it looks for ever")])).toBeUndefined();
+    expect(await Promise.race([nextClaim(session), sleep(5000, "it looks for ever")])).toBeUndefined();
     expect(await on.store.admin.dead({})).toMatchObject([{ id: "bad", lastError: /position/ }]);
     await session.leave();
   });
@@ -99,7 +100,7 @@ describe.skipIf(slot.skipped)("documents that somebody edited", () => {
     await expect(session.settle(claim, [PUBLISHED])).rejects.toMatchObject({ code: "lease_lost" });
     await on.enqueue("b1");
     expect(await drain(session, 1)).toEqual(["b1"]);
-    await until(async () => (await session.claim()) === undefined && (await on.store.admin.dead({})).length === 1, {
+    await until(async () => (await nextClaim(session)) === undefined && (await on.store.admin.dead({})).length === 1, {
       what: "the dead letter",
     });
     expect(await on.store.admin.dead({})).toMatchObject([{ key: "a", lastError: /status/ }]);
@@ -116,7 +117,7 @@ describe.skipIf(slot.skipped)("documents that somebody edited", () => {
     await first.leave();
     const second = await join(on.store);
     expect(await drain(second, 1)).toEqual(["a2"]);
-    expect(await second.claim()).toBeUndefined();
+    expect(await nextClaim(second)).toBeUndefined();
     await second.leave();
   });
 });
@@ -130,7 +131,7 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
       method === "findOne" && JSON.stringify(args[1]).includes("txbox_ready")
         ? Promise.resolve({ _id: "not yet" })
         : proceed();
-    expect(await Promise.race([session.claim(), sleep(8000, "it looks for ever")])).toBeUndefined();
+    expect(await Promise.race([nextClaim(session), sleep(8000, "it looks for ever")])).toBeUndefined();
     on.hook.intercept = undefined;
     await on.enqueue("a1");
     expect(await drain(session, 1)).toEqual(["a1"]);
@@ -170,7 +171,7 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
     if (opens) await follow(on, session);
     [broken, laterMs] = [true, opens ? 60_000 : 0];
     const looking = async (): Promise<unknown> => {
-      await until(async () => (await session.claim()) === undefined && on.events.at(-1)?.type === "stream_lost", {
+      await until(async () => (await nextClaim(session)) === undefined && on.events.at(-1)?.type === "stream_lost", {
         what: "the loss",
       });
       return undefined;

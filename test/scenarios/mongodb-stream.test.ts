@@ -22,6 +22,7 @@ import {
   startsOf,
   streaming,
 } from "../support/mongodb-scene.ts";
+import { nextClaim } from "../../src/testing/store/consumer.ts";
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
@@ -94,7 +95,7 @@ describe.skipIf(slot.skipped)("beginning to follow the stream", () => {
       );
     await on.enqueue("a5");
     expect(await drain(session, 1)).toEqual(["a5"]);
-    expect(await session.claim()).toBeUndefined();
+    expect(await nextClaim(session)).toBeUndefined();
     await session.leave();
   });
 
@@ -257,7 +258,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + ahead };
     const store = createMongoStore({ client: on.database.client, source: "changeStream", clock });
     const session = await join(store);
-    expect(await session.claim()).toBeUndefined();
+    expect(await nextClaim(session)).toBeUndefined();
     await on.enqueueAll([{ ...numbered("a1"), deliverAt: new Date(Date.now() + 3_600_000) }]);
     await on.database.client
       .db()
@@ -279,7 +280,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
       await session.tend();
       await on.enqueue(`b${n}`);
       const next = await until(
-        async () => (await session.claim()) ?? (await settle(unsettled), (unsettled = undefined)),
+        async () => (await nextClaim(session)) ?? (await settle(unsettled), (unsettled = undefined)),
         {
           what: "a claim",
         },
@@ -298,7 +299,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     const sweep = await dropHalfWay(on);
     const next = await join(on.store, { relay: "next" });
     await next.tend();
-    expect(await next.claim()).toBeUndefined();
+    expect(await nextClaim(next)).toBeUndefined();
     await sweep();
     await next.tend();
     await on.enqueue("a2");
@@ -311,7 +312,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     const sweep = await dropHalfWay(on);
     const next = await join(on.store, { relay: "next", leaseMs: SHORT_LEASE_MS });
     await next.tend();
-    expect(await next.claim()).toBeUndefined();
+    expect(await nextClaim(next)).toBeUndefined();
     await next.tend();
     if (how === "stops") await next.leave();
     await sweep();

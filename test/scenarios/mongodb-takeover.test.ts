@@ -15,6 +15,7 @@ import {
   SHORT_LEASE_MS,
   type Scene,
 } from "../support/mongodb-scene.ts";
+import { nextClaim } from "../../src/testing/store/consumer.ts";
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
@@ -39,7 +40,7 @@ describe.skipIf(slot.skipped)("operations of an owner that was replaced", () => 
       return result;
     };
     await old.tend();
-    const claiming = old.claim();
+    const claiming = nextClaim(old);
     await sleep(SHORT_LEASE_MS + 100);
     const heir = await join(on.store);
     const first = await firstClaim(heir);
@@ -65,7 +66,7 @@ describe.skipIf(slot.skipped)("operations of an owner that was replaced", () => 
       return proceed();
     };
     await old.tend();
-    const claiming = old.claim();
+    const claiming = nextClaim(old);
     await sleep(SHORT_LEASE_MS + 100);
     arrives.resolve();
     expect(await claiming).toBeUndefined();
@@ -130,7 +131,7 @@ describe.skipIf(slot.skipped)("operations of an owner that was replaced", () => 
       await until(
         async () => {
           await old.tend().catch(() => undefined);
-          await old.claim().catch(() => undefined);
+          await nextClaim(old).catch(() => undefined);
           return late;
         },
         { what: "the command" },
@@ -205,7 +206,7 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
       await proceed();
       throw new Error("connection reset");
     };
-    await expect(session.claim()).rejects.toThrow("connection reset");
+    await expect(nextClaim(session)).rejects.toThrow("connection reset");
     await on.enqueue("a3");
     const journal = await drain(session, 4);
     expect(ofKey(journal, "a")).toEqual([1, 2, 3]);
@@ -227,7 +228,7 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
       arrived ??= await late();
       return proceed();
     };
-    await expect(session.claim()).rejects.toThrow("connection reset");
+    await expect(nextClaim(session)).rejects.toThrow("connection reset");
     expect(contents(await firstClaim(session))).toEqual(["a1", "a2"]);
     expect(arrived).toMatchObject({ matchedCount: 0 });
   });
@@ -291,9 +292,9 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
     await expect(old.settle(claim, [outcome, { status: "waiting" }])).rejects.toThrow();
     expect(await on.store.admin.dead({})).toEqual([]);
     const heir = await join(on.store);
-    await until(async () => (await heir.tend()).lanes === 64 || (await heir.claim(), false), { what: "all lanes" });
+    await until(async () => (await heir.tend()).lanes === 64 || (await nextClaim(heir), false), { what: "all lanes" });
     expect(await on.store.admin.dead({})).toMatchObject([{ state: "dead", lastError: "poison", attempts: 1 }]);
-    expect(await heir.claim()).toBeUndefined();
+    expect(await nextClaim(heir)).toBeUndefined();
     await on.store.admin.requeue({});
     expect(await drain(heir, 2)).toEqual(["a1", "a2"]);
   });

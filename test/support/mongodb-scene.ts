@@ -7,7 +7,7 @@ import {
   type MongoStoreOptions,
   type SourceEvent,
 } from "../../src/stores/mongodb/index.ts";
-import { join, PUBLISHED, WAITING } from "../../src/testing/store/consumer.ts";
+import { join, nextClaim, PUBLISHED, WAITING } from "../../src/testing/store/consumer.ts";
 import { until } from "../harness/index.ts";
 import { type InterceptingMongo, interceptingMongo } from "./intercepting-mongo.ts";
 import { type MongoDatabase, mongoDatabase } from "./mongodb-database.ts";
@@ -67,7 +67,7 @@ export async function drain(session: QueueSession, count: number): Promise<strin
   await until(
     async () => {
       await session.tend();
-      for (let claim = await session.claim(); claim !== undefined; claim = await session.claim()) {
+      for (let claim = await nextClaim(session); claim !== undefined; claim = await nextClaim(session)) {
         const admitted = session.admit(claim);
         const goes = claim.messages.map((_, i) => admitted === "all" || admitted[i] === true);
         await session.settle(
@@ -88,7 +88,7 @@ export async function firstClaim(session: QueueSession): Promise<Claim> {
   return until<Claim>(
     async () => {
       await session.tend();
-      return (await session.claim()) ?? false;
+      return (await nextClaim(session)) ?? false;
     },
     { what: "a claim" },
   );
@@ -107,7 +107,7 @@ export async function streaming(on: Scene, store = on.store, leaseMs = 30_000): 
   await until(
     async () => {
       await session.tend();
-      if ((await session.claim()) !== undefined) throw new Error("there was something to claim");
+      if ((await nextClaim(session)) !== undefined) throw new Error("there was something to claim");
       return on.events.length > 0;
     },
     { what: "the stream" },

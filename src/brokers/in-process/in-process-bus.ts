@@ -3,9 +3,13 @@ import type { Handle, HandleResult, Publisher, PublishResult, Subscriber } from 
 import { TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { handlerSlots } from "../../core/publish-slots.ts";
 
 export interface InProcessBusOptions {
-  /** Messages of different keys in hand at once; no more than the handlers' pool has connections. Default 10. */
+  /**
+   * Messages of different keys in hand at once; half as many again may take long or be tried again. No more in all than
+   * the handlers' pool has connections. Default 10.
+   */
   concurrency?: number;
 }
 
@@ -17,6 +21,7 @@ export function createInProcessBus(options: InProcessBusOptions = {}): InProcess
   rejectUnknownOptions("createInProcessBus", options, ["concurrency"]);
   const { concurrency = 10 } = options;
   requireInteger("createInProcessBus", "concurrency", concurrency, 1, 10_000);
+  const slots = handlerSlots(concurrency);
   let subscription: { consumer: string; handle: Handle } | undefined;
   const inHand = new Set<Promise<unknown>>();
 
@@ -35,9 +40,9 @@ export function createInProcessBus(options: InProcessBusOptions = {}): InProcess
 
   return {
     keepsKeyOrder: true,
-    async publish(messages, signal) {
+    async publish(messages, signal, progress) {
       if (subscription === undefined) throw nobodyListens();
-      return publishByKey(messages, (message) => deliver(message, signal), { concurrency, signal });
+      return publishByKey(messages, (message) => deliver(message, signal), { concurrency, signal, progress, slots });
     },
     async start(consumer, handle) {
       if (subscription !== undefined) {

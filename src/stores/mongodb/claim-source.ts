@@ -87,18 +87,26 @@ export class ClaimSource implements MessageSource {
     if (readable.length === 0) return undefined;
     const messages = readable.map((document) => new StoredMessage(document));
     const none = { attempts: undefined, alone: false, crashes: 0, token: "", keys: [], entries: [] };
-    return { ...none, messages, generation, streamed };
+    return { ...none, kind: "new", messages, generation, streamed, detached: new Map() };
   }
 
   async parked(scope: ClaimScope): Promise<Claimed> {
     const due = this.#keys.due(this.#clock.monotonic(), KEYS_PER_CLAIM);
     if (due.length === 0) return undefined;
+    try {
+      return await this.#parkedOf(due, scope);
+    } finally {
+      for (const key of due) if (!key.draining) this.#keys.schedule(key);
+    }
+  }
+
+  async #parkedOf(due: readonly BlockedKey[], scope: ClaimScope): Promise<Claimed> {
     const found = await this.#readParked(due, scope.limit);
     const documents = await this.#buryUnreadable(found, "parked");
     if (documents === undefined) return "refused";
     const messages = documents.map((document) => new StoredMessage(document));
     for (const gone of found.filter((document) => !documents.includes(document))) {
-      const key = this.#keys.get(new StoredMessage(gone));
+      const key = this.#keys.of(new StoredMessage(gone));
       if (key !== undefined) this.#keys.park(key, -1);
     }
     const ready = this.#dueOf(messages, due);
@@ -154,7 +162,7 @@ export class ClaimSource implements MessageSource {
 
   /** Somebody has deleted what was parked. */
   #forgetGone(due: readonly BlockedKey[], found: readonly StoredMessage[]): void {
-    const there = new Set(found.map((message) => this.#keys.get(message)));
+    const there = new Set(found.map((message) => this.#keys.of(message)));
     for (const key of due) {
       if (there.has(key)) continue;
       this.#keys.park(key, -key.parked);
@@ -178,8 +186,11 @@ export class ClaimSource implements MessageSource {
     for (const key of keys) key.draining = true;
     const messages = documents.map((document) => new StoredMessage(document));
     const attempts = messages.map(({ failures }) => failures);
+    const routes = entries.map(({ route }) => route);
     return {
+      kind: from === "ready" ? "new" : "retry",
       messages,
+      routes: routes.some((route) => route !== undefined) ? routes : undefined,
       attempts: attempts.some((count) => count > 0) ? attempts : undefined,
       alone,
       crashes: alone ? messages[0]!.crashes : 0,
@@ -188,6 +199,7 @@ export class ClaimSource implements MessageSource {
       keys,
       entries,
       streamed: undefined,
+      detached: new Map(),
     };
   }
 

@@ -8,13 +8,16 @@ import type { Table } from "./table.ts";
 
 export interface MongoClaim extends Claim {
   readonly messages: readonly StoredMessage[];
-  readonly token: string;
+  /** Given with the settle of the claim that it was detached from, when that came by the change stream. */
+  token: string;
   readonly generation: number;
   /** The failed keys it holds, and which of them each message belongs to; none for new messages. */
   readonly keys: readonly BlockedKey[];
   readonly entries: readonly BlockedKey[];
   /** It came by the change stream and was held without a write; where the stream stands after it. */
   readonly streamed: StreamEnd | undefined;
+  /** Claims of single messages whose attempts go on, by index. */
+  readonly detached: Map<number, MongoClaim>;
 }
 
 /** The last insert of such a claim. */

@@ -1,4 +1,4 @@
-import type { Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
+import type { ClaimKind, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import { planBalance } from "./balance.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
@@ -22,6 +22,9 @@ import { takeBackOf } from "./take-back.ts";
 import { Upkeep } from "./upkeep.ts";
 
 type Chore = () => Promise<unknown>;
+
+/** Lanes change hands and commands are carried out after this time, though attempts that take long go on. */
+const PATIENCE_MS = 1000;
 
 export interface SessionOptions {
   tables: Tables;
@@ -50,16 +53,22 @@ export class MongoSession implements QueueSession {
   #streams: string[] | null = null;
   /** Rises with every reload: claims of an older generation are void. */
   #generation = 0;
-  #claims: MongoClaim[] = [];
+  /** Claims of new messages handed out and not settled yet, in order. */
+  #newClaims: MongoClaim[] = [];
+  /** Those of failed keys, each with keys of its own. */
+  readonly #retryClaims = new Set<MongoClaim>();
+  /** Settles of new messages that are not written yet. */
+  #unwrittenNew = 0;
   #stale = true;
   #left = false;
   /** How many messages a claim takes at most: less than a batch while the server is slow. */
   #claimLimit: number;
-  #newFirst = false;
   #paused = false;
   #crashes = 0;
   #tried = 0;
   #chores: Chore[] = [];
+  /** Since when chores wait for claims in hand. */
+  #choresSince: number | undefined;
   #scheduledDueAt: number | undefined;
   /** Published, and not yet in the relay's count. */
   #uncounted = 0;
@@ -114,10 +123,10 @@ export class MongoSession implements QueueSession {
     }
   }
 
-  claim(): Promise<MongoClaim | undefined> {
+  claim(kind: ClaimKind): Promise<MongoClaim | undefined> {
     return this.#exclusively(async () => {
       try {
-        return await this.#claim();
+        return await this.#claim(kind);
       } catch (error) {
         // Documents may have been claimed though the answer was lost, and may yet be, unless the server itself gave up.
         if (!isTimeExpired(error)) this.#lease.noteUnknown();
@@ -130,28 +139,27 @@ export class MongoSession implements QueueSession {
     });
   }
 
-  async #claim(): Promise<MongoClaim | undefined> {
+  async #claim(kind: ClaimKind): Promise<MongoClaim | undefined> {
     if (this.#left) return undefined;
     if (this.#stale) await this.#reload();
     if (this.#chores.length > 0) {
       // Lanes change hands and commands are carried out between batches, never under one.
-      if (this.#claims.length > 0) return undefined;
+      if (!this.#mayDoChores()) return undefined;
       await this.#runChores();
     }
     if (this.#paused || this.#lanes.length === 0) return undefined;
     if (this.#lease.short) await this.#renew();
     if (this.#stale) return undefined;
     const careful = carefulLimit(this.#crashes, this.#tried);
-    const idle = this.#idle;
-    if (careful !== undefined && !idle) return undefined;
+    if (careful !== undefined && !this.#idle) return undefined;
     const { batch } = this.#options;
     const limit = { messages: Math.min(careful ?? batch.messages, this.#claimLimit), bytes: batch.bytes };
     const generation = this.#generation;
-    const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation, idle };
-    // By turns: keys that fail again and again must not keep everything else waiting.
-    const claim = this.#newFirst
-      ? ((await this.#source.ready(scope)) ?? (await this.#source.parked(scope)))
-      : ((await this.#source.parked(scope)) ?? (await this.#source.ready(scope)));
+    const scope = { owner: this.#me!, lanes: this.#lanes, streams: this.#streams, careful, limit, generation };
+    const claim =
+      kind === "new"
+        ? await this.#source.ready({ ...scope, idle: this.#noNewInHand })
+        : await this.#source.parked({ ...scope, idle: false });
     if (generation !== this.#generation) return undefined;
     if (claim === "refused") {
       this.#invalidate();
@@ -159,29 +167,67 @@ export class MongoSession implements QueueSession {
     }
     if (claim === undefined) {
       // Nothing is left that could kill its owner.
-      if (this.#crashes > 0 && this.#idle) await this.#renew(true);
+      if (kind === "new" && this.#crashes > 0 && this.#idle) await this.#renew(true);
       return undefined;
     }
-    this.#newFirst = claim.keys.length > 0;
     this.#claimLimit = Math.min(batch.messages, this.#claimLimit * 2);
-    this.#claims.push(claim);
+    if (kind === "new") this.#newClaims.push(claim);
+    else this.#retryClaims.add(claim);
     return claim;
+  }
+
+  /** Nothing is in hand, or only attempts that take long: those are given up and made again. */
+  #mayDoChores(): boolean {
+    const now = this.#clock.monotonic();
+    this.#choresSince ??= now;
+    if (this.#newClaims.length > 0) return false;
+    return this.#retryClaims.size === 0 || now - this.#choresSince > PATIENCE_MS;
   }
 
   admit(claim: MongoClaim): readonly boolean[] | "all" {
     // Its settle would be refused, so whatever it let out would go out again.
     if (claim.generation !== this.#generation) return claim.messages.map(() => false);
-    if (claim.keys.length > 0 || this.#keys.size === 0) return "all";
+    if (claim.kind === "retry" || this.#keys.size === 0) return "all";
     return claim.messages.map((message) => !this.#keys.has(message));
   }
 
   settle(claim: MongoClaim, outcomes: readonly Outcome[]): Promise<void> {
-    if (claim.generation === this.#generation && this.#claims[0] !== claim) this.#invalidate();
+    const current = claim.generation === this.#generation;
+    if (current && claim.kind === "new" && this.#newClaims[0] !== claim) this.#invalidate();
     if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
-    this.#claims.shift();
     // The rest of an incomplete claim is not handed out again by this session: it goes to whoever comes after.
     if (outcomes.length < claim.messages.length) this.#left = true;
-    return this.#settler.add(claim, outcomes);
+    if (claim.kind === "retry") {
+      this.#retryClaims.delete(claim);
+      return this.#settler.add(claim, outcomes);
+    }
+    this.#newClaims.shift();
+    this.#unwrittenNew++;
+    return this.#settler.add(claim, outcomes).finally(() => this.#unwrittenNew--);
+  }
+
+  detach(claim: MongoClaim, index: number): MongoClaim {
+    const message = claim.messages[index]!;
+    const current = claim.generation === this.#generation;
+    // Of a claim that is void, nothing counts any more.
+    const key = claim.entries[index] ?? (current ? this.#keys.ensure(message) : undefined);
+    const keys = key === undefined ? [] : [key];
+    const own: MongoClaim = {
+      ...claim,
+      kind: "retry",
+      messages: [message],
+      attempts: [claim.attempts?.[index] ?? 0],
+      routes: claim.routes && [claim.routes[index]],
+      keys,
+      entries: keys,
+      streamed: undefined,
+      detached: new Map(),
+    };
+    if (key === undefined || !current) return own;
+    key.draining = true;
+    claim.detached.set(index, own);
+    this.#retryClaims.add(own);
+    return own;
   }
 
   async putDown(claim: MongoClaim): Promise<void> {
@@ -199,15 +245,15 @@ export class MongoSession implements QueueSession {
     throw leaseLost(this.#options.relay);
   }
 
-  abandon(): void {
-    this.#invalidate();
+  abandon(claim: MongoClaim): void {
+    if (claim.generation === this.#generation) this.#invalidate();
   }
 
   async tend(): Promise<SessionState> {
     const me = this.#me;
     if (!this.#left && me !== undefined) {
       const sentAt = this.#clock.monotonic();
-      const view = await this.#ownership.tend(me, this.#source.note(this.#idle));
+      const view = await this.#ownership.tend(me, this.#source.note(this.#noNewInHand));
       if (view === undefined) {
         this.#invalidate();
         throw relayDropped(this.#options.relay);
@@ -223,10 +269,12 @@ export class MongoSession implements QueueSession {
     };
   }
 
-  nextDueAt(): number | undefined {
-    const keys = this.#paused ? undefined : this.#keys.nextDueAt();
-    const scheduled = this.#scheduledDueAt;
-    return keys === undefined || scheduled === undefined ? (keys ?? scheduled) : Math.min(keys, scheduled);
+  nextRetryAt(): number | undefined {
+    return this.#paused ? undefined : this.#keys.nextDueAt();
+  }
+
+  nextScheduledAt(): number | undefined {
+    return this.#scheduledDueAt;
   }
 
   async leave(): Promise<void> {
@@ -238,7 +286,7 @@ export class MongoSession implements QueueSession {
       await this.#lease.quiet();
       if (this.#uncounted > 0) await this.#renew();
       const { relay, unordered } = this.#options;
-      const note = this.#source.note(this.#idle);
+      const note = this.#source.note(this.#noNewInHand);
       this.#source.close();
       const mine = { relay, lanes: this.#lanes, owners: [me], unordered, died: false };
       // What is ready again is not what the stream would bring next.
@@ -259,13 +307,13 @@ export class MongoSession implements QueueSession {
       const plan = planBalance(view, me);
       if (plan.take.length > 0) this.#chores.push(() => this.#ownership.take(me, plan.take));
       if (plan.give.length > 0)
-        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.note(this.#idle)));
+        this.#chores.push(() => this.#ownership.give(me, plan.give, this.#source.note(this.#noNewInHand)));
       if (await hasCommands(this.#tables, { relay, lanes: this.#lanes })) {
         this.#chores.push(() => carryOutCommands(this.#tables, { relay, lanes: this.#lanes }, this.#lease.fence()));
       }
       if (await this.#upkeep.hasForgotten(this.#lanes, view)) this.#chores.push(() => Promise.resolve());
     }
-    await this.#upkeep.renewDocuments(this.#claims, me, this.#lease.until);
+    await this.#upkeep.renewDocuments([...this.#newClaims, ...this.#retryClaims], me, this.#lease.until);
     await this.#promoteDue();
   }
 
@@ -289,7 +337,7 @@ export class MongoSession implements QueueSession {
     const published = this.#uncounted;
     this.#uncounted = 0;
     const sentAt = this.#clock.monotonic();
-    const renewing = this.#ownership.settled(me, published, clearCrashes, this.#source.note(this.#idle));
+    const renewing = this.#ownership.settled(me, published, clearCrashes, this.#source.note(this.#noNewInHand));
     const view = await renewing.catch((error: unknown) => {
       this.#uncounted += published;
       throw error;
@@ -317,7 +365,17 @@ export class MongoSession implements QueueSession {
   }
 
   get #idle(): boolean {
-    return this.#claims.length === 0 && !this.#settler.busy;
+    return this.#newClaims.length === 0 && this.#retryClaims.size === 0 && !this.#settler.busy;
+  }
+
+  /** All new messages that were handed out are settled. */
+  get #noNewInHand(): boolean {
+    return this.#newClaims.length === 0 && this.#unwrittenNew === 0;
+  }
+
+  #forgetClaims(): void {
+    this.#newClaims = [];
+    this.#retryClaims.clear();
   }
 
   async #promoteDue(): Promise<void> {
@@ -349,7 +407,7 @@ export class MongoSession implements QueueSession {
     this.#stale = true;
     this.#generation++;
     this.#lease.end();
-    this.#claims = [];
+    this.#forgetClaims();
     this.#settler.drop(leaseLost(this.#options.relay));
   }
 
@@ -360,7 +418,9 @@ export class MongoSession implements QueueSession {
     this.#source.rescan();
     const { relay, owner, unordered } = this.#options;
     const generation = ++this.#generation;
-    this.#claims = [];
+    this.#forgetClaims();
+    // Attempts that are still under way count for nothing: their messages are claimed again.
+    this.#settler.drop(leaseLost(relay));
     const me = `${owner}#${uuidv7()}`;
     const sentAt = this.#clock.monotonic();
     const view = await this.#ownership.join(me, this.#me);
@@ -383,8 +443,12 @@ export class MongoSession implements QueueSession {
 
   async #runChores(): Promise<void> {
     await this.#settler.idle();
+    // What is still being tried counts for nothing: its messages are claimed again.
+    if (this.#retryClaims.size > 0) this.#generation++;
+    this.#forgetClaims();
     const chores = this.#chores;
     this.#chores = [];
+    this.#choresSince = undefined;
     for (const chore of chores) {
       // What the server had no time for is done another time.
       await chore().catch((error: unknown) => {

@@ -51,20 +51,39 @@ export class SettleBatch {
     for (const [i, outcome] of outcomes.entries()) {
       const message = claim.messages[i]!;
       const { _id } = message.document;
+      if (outcome.status === "running") {
+        this.#recordRunning(claim, i, keys);
+        continue;
+      }
       this.ids.push(_id);
       if (claim.streamed !== undefined) (outcome.status === "published" ? this.streamed : this.late).push(_id);
       if (claim.streamed !== undefined && outcome.status === "published") continue;
       this.#recordOne(message, outcome, token, claim.entries[i], keys, now, serverNow);
     }
+    const detached = new Set([...claim.detached.values()].flatMap((own) => own.keys));
     for (const key of claim.keys) {
+      if (detached.has(key)) continue;
       this.drained.add(key);
       this.#touch(key);
     }
   }
 
+  /** It stays claimed while its attempt goes on; what came by the change stream is claimed for that. */
+  #recordRunning(claim: MongoClaim, index: number, keys: BlockedKeys): void {
+    const message = claim.messages[index]!;
+    const own = claim.detached.get(index);
+    if (claim.streamed !== undefined) {
+      this.late.push(message.document["_id"]);
+      if (own !== undefined) own.token = this.token;
+    }
+    const key = claim.entries[index] ?? keys.ensure(message);
+    this.#touch(key);
+    if (claim.kind === "new") keys.park(key, 1);
+  }
+
   #recordOne(
     message: StoredMessage,
-    outcome: Outcome,
+    outcome: Exclude<Outcome, { status: "running" }>,
     token: string,
     drained: BlockedKey | undefined,
     keys: BlockedKeys,
@@ -75,11 +94,14 @@ export class SettleBatch {
     const parkedAlready = drained !== undefined;
     if (outcome.status === "published") {
       this.#published.push(_id);
-      if (parkedAlready) keys.park(drained, -1);
+      if (parkedAlready) {
+        keys.park(drained, -1);
+        keys.routeBack(drained, now);
+      }
       return;
     }
     if (outcome.status === "dead") {
-      const key = drained ?? (outcome.block ? keys.ensure(message) : keys.get(message));
+      const key = drained ?? (outcome.block ? keys.ensure(message) : keys.of(message));
       if (parkedAlready) keys.park(drained, -1);
       if (key !== undefined) {
         key.held ||= outcome.block;
@@ -100,6 +122,13 @@ export class SettleBatch {
       return;
     }
     key.dueAt = now + outcome.delayMs;
+    if (outcome.status === "postponed") {
+      if (outcome.route !== undefined) keys.routeOut(key, outcome.route, key.dueAt);
+      const status = message.failures > 0 ? "failed" : "new";
+      const $set = { ...RELEASED, status, waits: "parked", last_error: describeError(outcome.error) };
+      this.#failed.push(this.#one(_id, token, { $set, $unset: { alone: 1, crashes: 1 }, $inc: { attempts: -1 } }));
+      return;
+    }
     const error = { $literal: describeError(outcome.error) };
     const before = { $cond: [{ $isArray: "$errors" }, "$errors", []] };
     const errors = { $slice: [{ $concatArrays: [before, [{ at: "$$NOW", error }]] }, -KEPT_ERRORS] };

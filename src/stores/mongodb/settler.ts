@@ -108,6 +108,7 @@ export class Settler {
     for (const key of batch.touched) {
       key.writes--;
       keys.freeIfEmpty(key);
+      keys.schedule(key);
     }
   }
 

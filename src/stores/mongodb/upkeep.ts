@@ -29,9 +29,9 @@ export class Upkeep {
   }
 
   /** Claims that are in hand for long show that their owner lives. */
-  async renewDocuments(claims: readonly MongoClaim[], owner: string, until: Date): Promise<void> {
+  async renewDocuments(claims: Iterable<MongoClaim>, owner: string, until: Date): Promise<void> {
     const now = this.#clock.monotonic();
-    const tokens = claims.flatMap(({ token, streamed }) => (streamed === undefined ? [token] : []));
+    const tokens = [...claims].flatMap(({ token, streamed }) => (streamed === undefined ? [token] : []));
     if (tokens.length === 0 || now - this.#renewedAt < this.#options.leaseMs / 3) return;
     this.#renewedAt = now;
     await this.#tables.outbox.updateMany(

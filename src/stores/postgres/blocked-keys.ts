@@ -1,9 +1,9 @@
 import type { AttemptError } from "../../core/contracts.ts";
+import { WaitingKeys, type WaitingKey } from "../../lanes/waiting-keys.ts";
 import type { LogMessage } from "./log-message.ts";
 
-/** A key whose first message failed: later ones are parked behind it. */
-export interface BlockedKey {
-  readonly name: string;
+/** A waiting key and its row. */
+export interface BlockedKey extends WaitingKey {
   readonly lane: number;
   readonly stream: string;
   /** "" for a message that needs no order; then `solo` is its position. */
@@ -12,36 +12,27 @@ export interface BlockedKey {
   /** The first message that waits; undefined while that is not known. */
   head: string | undefined;
   attempts: number;
-  /** Monotonic time; Infinity while a dead letter blocks the key. */
-  dueAt: number;
   lastError: string | undefined;
   /** Errors not written yet. */
   errors: AttemptError[];
-  /** Messages parked, written or about to be. */
-  parked: number;
   /** There is a row for it. */
   stored: boolean;
   /** Differs from its row. */
   dirty: boolean;
-  /** Its messages are claimed at this moment. */
-  draining: boolean;
 }
 
+export type LoadedKey = Omit<BlockedKey, "name" | "errors" | "stored" | "dirty" | "draining" | "route">;
+
 /**
- * The owner's picture of what is blocked. Keys are added as soon as a message fails and leave only when the settle that
- * freed them has committed: until then another owner could still deliver the earlier message.
+ * Keys are added as soon as a message fails and leave only when the settle that freed them has committed: until then
+ * another owner could still deliver the earlier message.
  */
-export class BlockedKeys {
-  readonly #keys = new Map<string, BlockedKey>();
+export class BlockedKeys extends WaitingKeys<BlockedKey> {
   readonly #unordered: ReadonlySet<string>;
-  parked = 0;
 
   constructor(unordered: ReadonlySet<string>) {
+    super(({ stored, dirty }) => stored && !dirty);
     this.#unordered = unordered;
-  }
-
-  get size(): number {
-    return this.#keys.size;
   }
 
   nameOf(message: LogMessage): string {
@@ -53,73 +44,36 @@ export class BlockedKeys {
   }
 
   has(message: LogMessage): boolean {
-    return this.#keys.has(this.nameOf(message));
+    return this.get(this.nameOf(message)) !== undefined;
   }
 
   ensure(message: LogMessage): BlockedKey {
     const name = this.nameOf(message);
-    let entry = this.#keys.get(name);
-    if (entry === undefined) {
-      const solo = name.startsWith("\0");
-      entry = {
-        name,
-        lane: message.lane,
-        stream: message.stream,
-        key: solo ? "" : message.key!,
-        solo: solo ? message.positionText : "0",
-        head: undefined,
-        attempts: 0,
-        dueAt: 0,
-        lastError: undefined,
-        errors: [],
-        parked: 0,
-        stored: false,
-        dirty: true,
-        draining: false,
-      };
-      this.#keys.set(name, entry);
-    }
-    return entry;
+    const known = this.get(name);
+    if (known !== undefined) return known;
+    const solo = name.startsWith("\0");
+    return this.put({
+      name,
+      lane: message.lane,
+      stream: message.stream,
+      key: solo ? "" : message.key!,
+      solo: solo ? message.positionText : "0",
+      head: undefined,
+      attempts: 0,
+      dueAt: 0,
+      held: false,
+      lastError: undefined,
+      errors: [],
+      parked: 0,
+      stored: false,
+      dirty: true,
+      draining: false,
+      route: undefined,
+    });
   }
 
-  load(entry: Omit<BlockedKey, "name" | "errors" | "stored" | "dirty" | "draining">): void {
+  load(entry: LoadedKey): void {
     const name = entry.solo === "0" ? `${entry.stream}\0${entry.key}` : `\0${entry.solo}`;
-    this.#keys.set(name, { ...entry, name, errors: [], stored: true, dirty: false, draining: false });
-    this.parked += entry.parked;
-  }
-
-  park(entry: BlockedKey, count: number): void {
-    entry.parked += count;
-    this.parked += count;
-  }
-
-  delete(entry: BlockedKey): void {
-    this.#keys.delete(entry.name);
-  }
-
-  clear(): void {
-    this.#keys.clear();
-    this.parked = 0;
-  }
-
-  dirtyOf(lanes: ReadonlySet<number>): BlockedKey[] {
-    return [...this.#keys.values()].filter((entry) => entry.dirty && lanes.has(entry.lane));
-  }
-
-  /** Keys whose turn it is, those due for longest first. */
-  due(now: number, limit: number): BlockedKey[] {
-    const due: BlockedKey[] = [];
-    for (const entry of this.#keys.values()) {
-      if (!entry.draining && entry.stored && !entry.dirty && entry.dueAt <= now) due.push(entry);
-    }
-    return due.length > 1 ? due.toSorted((a, b) => a.dueAt - b.dueAt).slice(0, limit) : due;
-  }
-
-  nextDueAt(): number | undefined {
-    let next = Number.POSITIVE_INFINITY;
-    for (const entry of this.#keys.values()) {
-      if (!entry.draining && entry.stored && entry.dueAt < next) next = entry.dueAt;
-    }
-    return next === Number.POSITIVE_INFINITY ? undefined : next;
+    this.put({ ...entry, name, errors: [], stored: true, dirty: false, draining: false, route: undefined });
   }
 }

@@ -10,7 +10,7 @@ export async function carryOutCommands(
   relay: string,
   cursors: readonly Cursor[],
 ): Promise<void> {
-  for (const { id, epoch, seq, lanes } of cursors) {
-    await sql.query(commandSql(names), [id, epoch, String(seq), relay, plainArray(lanes)]);
+  for (const { id, fence, seq, lanes } of cursors) {
+    await sql.query(commandSql(names), [id, fence, String(seq), relay, plainArray(lanes)]);
   }
 }

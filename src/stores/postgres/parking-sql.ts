@@ -1,7 +1,7 @@
-import type { BlockedKey } from "./blocked-keys.ts";
+import type { LoadedKey } from "./blocked-keys.ts";
 import { COPIED_COLUMNS, messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
-import { DURABLE, SOUND } from "./postgres-cursor.ts";
+import { DURABLE, fenced, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Parameters: relay, lanes. */
@@ -13,10 +13,7 @@ select b.lane, b.stream, b.key, b.solo, b.position, b.attempts, b.last_error,
 from ${names.blocked} b where b.relay = $1::text and b.lane = any ($2::text::smallint[])`;
 }
 
-export function parkedKeyOf(
-  row: Row,
-  now: number,
-): Omit<BlockedKey, "name" | "errors" | "stored" | "dirty" | "draining"> {
+export function parkedKeyOf(row: Row, now: number): LoadedKey {
   return {
     lane: Number(row[0]),
     stream: row[1]!,
@@ -25,7 +22,8 @@ export function parkedKeyOf(
     head: row[4]!,
     attempts: Number(row[5]),
     lastError: row[6] ?? undefined,
-    dueAt: row[7] == null ? Number.POSITIVE_INFINITY : now + Number(row[7]),
+    dueAt: row[7] == null ? now : now + Number(row[7]),
+    held: row[7] == null,
     parked: Number(row[8]),
   };
 }
@@ -52,13 +50,13 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
 
 /**
  * Carries out the commands on dead letters of a cursor's lanes: requeued ones are parked again, in order with what waits
- * for their key already; a discarded one no longer blocks its key. Parameters: id, epoch, seq, relay, lanes.
+ * for their key already; a discarded one no longer blocks its key. Parameters: id, fence, seq, relay, lanes.
  */
 export function commandSql(names: Names): string {
   const n = names;
   return `
 with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_current_xact_id()
-    where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning c.id, ${DURABLE}),
+    where ${fenced(1, 2, 3)} and ${SOUND} returning c.id, ${DURABLE}),
 due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
     where d.relay = $4::text and d.command is not null and d.lane = any ($5::text::smallint[])
     order by d.position limit 1000),

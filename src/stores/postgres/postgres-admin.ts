@@ -10,7 +10,7 @@ import type {
 import { TxboxError } from "../../core/errors.ts";
 import { RowMessage, messageColumns } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
-import { BEGINNING, DURABLE, SOUND } from "./postgres-cursor.ts";
+import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
@@ -166,7 +166,7 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
   const rows = await sql.query(
     `with target as materialized (select greatest(${done}, 0) as done,
          (select coalesce(max(floor), 0) from ${names.cursor} where relay = $1::text) as floor),
-     c as (update ${names.cursor} c set prev = ${prev}, ${window}, epoch = c.epoch + 1, seq = c.seq + 1, crashes = 0,
+     c as (update ${names.cursor} c set prev = ${prev}, ${window}, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, crashes = 0,
          suspect = null, stamp = pg_current_xact_id()
        from target where c.relay = $1::text and ${SOUND} returning ${DURABLE}),
      gone as (delete from ${names.parked} p using target where ${again("p")}),

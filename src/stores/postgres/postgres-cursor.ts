@@ -6,7 +6,8 @@ import type { Names } from "./postgres-names.ts";
 /** Progress over a set of lanes, as last read from or written to the database. Positions and ids stay text. */
 export interface Cursor {
   id: string;
-  epoch: string;
+  /** Epoch and token: what no other owner and no other history of the database can have, see `FENCE`. */
+  fence: string;
   seq: bigint;
   prev: string;
   /** Undefined: no window is open. */
@@ -30,13 +31,27 @@ export interface Cursor {
   writes: number;
 }
 
+/**
+ * Raised whenever a cursor changes hands. The epoch alone would come again after a failover to a server that had not
+ * heard of the last change: then a paused owner could settle for another one.
+ */
+export const FENCE = "(c.epoch || ':' || c.token)";
+
+/** For a column `token`, with a risen epoch. */
+export const NEW_TOKEN = "gen_random_uuid()";
+
+/** The condition that a cursor is as it was; each parameter by its number. */
+export function fenced(id: number, fence: number, seq: number): string {
+  return `c.id = $${id}::text::bigint and ${FENCE} = $${fence}::text and c.seq = $${seq}::text::bigint`;
+}
+
 export const CURSOR_COLUMNS: string =
-  "c.id, c.epoch, c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes";
+  "c.id, (c.epoch || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes";
 
 export function cursorOf(row: readonly (string | null)[], lanes: number[]): Cursor {
   return {
     id: row[0]!,
-    epoch: row[1]!,
+    fence: row[1]!,
     seq: BigInt(row[2]!),
     prev: row[3]!,
     cur: row[4] ?? undefined,
@@ -95,11 +110,11 @@ function lowestOfAll(names: Names, horizon: string, floor: string): string {
 
 /**
  * Opens the next window of a cursor, if there is anything new. Its own transaction, durable before anything is
- * published: after a crash the server hands out unflushed xids again. Parameters: lease, id, epoch, seq, xmax of prev,
+ * published: after a crash the server hands out unflushed xids again. Parameters: lease, id, fence, seq, xmax of prev,
  * floor, and the transactions that ran in prev if there are any. A row of nulls: the cursor is not what it was.
  */
 export function openSql(names: Names, { prev, running }: { prev: string; running: boolean }): string {
-  const mine = "c.id = $2::text::bigint and c.epoch = $3::text::bigint and c.seq = $4::text::bigint";
+  const mine = fenced(2, 3, 4);
   const finished = running ? finishedOf(names, "unnest($7::text::xid8[])") : "'{}'::xid8[]";
   const lowest = prev === BEGINNING ? lowestOfAll : lowestPast;
   return `
@@ -115,13 +130,10 @@ select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (
 
 /**
  * Opens windows of several cursors with one snapshot, whether there is anything new or not, so that they can be merged
- * when those are done. Parameters: lease, then id, epoch and seq of each.
+ * when those are done. Parameters: lease, then id, fence and seq of each.
  */
 export function openAllSql(names: Names, count: number): string {
-  const mine = Array.from({ length: count }, (_, i) => {
-    const [id, epoch, seq] = [2 + i * 3, 3 + i * 3, 4 + i * 3];
-    return `(c.id = $${id}::text::bigint and c.epoch = $${epoch}::text::bigint and c.seq = $${seq}::text::bigint)`;
-  });
+  const mine = Array.from({ length: count }, (_, i) => `(${fenced(2 + i * 3, 3 + i * 3, 4 + i * 3)})`);
   return `
 update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_xip(c.prev)")},
   lo = coalesce(${lowestPast(names, "pg_snapshot_xmax(c.prev)", "c.floor")}, ${MAX_POSITION})

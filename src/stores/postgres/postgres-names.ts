@@ -23,6 +23,7 @@ const TABLES = [
   "enqueue",
   "no_news_until",
   "settle",
+  "settle_batch",
 ] as const;
 
 export type TableName = (typeof TABLES)[number];

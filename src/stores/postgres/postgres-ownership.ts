@@ -3,7 +3,17 @@ import { TxboxError } from "../../core/errors.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { BEGINNING, CURSOR_COLUMNS, cursorOf, DURABLE, LEASE, SOUND } from "./postgres-cursor.ts";
+import {
+  BEGINNING,
+  CURSOR_COLUMNS,
+  cursorOf,
+  DURABLE,
+  FENCE,
+  fenced,
+  LEASE,
+  NEW_TOKEN,
+  SOUND,
+} from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface CursorView {
@@ -21,13 +31,31 @@ export interface RelayView {
   paused: boolean;
   streams: string[] | null;
   standby: boolean;
+  /** The server's timeline; null on a standby. */
+  timeline: string | null;
+  /** Tables whose rows row-level security may hide from this role. */
+  hidden: string[];
   members: string[];
   cursors: CursorView[];
-  /** Dead letters with a command to carry out. */
+  /** Dead letters of this process's lanes with a command to carry out. */
   commands: boolean;
   /** Time until the next scheduled message is due, in ms. */
   scheduledInMs: number | null;
 }
+
+/** What a relay has to see all of. */
+const READ_TABLES = [
+  "message",
+  "kept_message",
+  "scheduled",
+  "relay",
+  "cursor",
+  "lane",
+  "member",
+  "blocked",
+  "parked",
+  "dead",
+] as const;
 
 /** Who owns which lanes: every statement here raises or checks the epoch, so that no old settle lands afterwards. */
 export class PostgresOwnership {
@@ -61,6 +89,8 @@ export class PostgresOwnership {
     const rows = await this.#sql.query(
       `select json_build_object(
          'standby', pg_is_in_recovery(),
+         'timeline', case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
+         'hidden', (select coalesce(json_agg(t), '[]') from unnest($3::text::text[]) t where row_security_active(t)),
          'exists', r.name is not null, 'paused', coalesce(r.paused, false), 'streams', r.streams,
          'members', (select coalesce(json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > clock_timestamp()),
          'cursors', (select coalesce(json_agg(json_build_object('id', c.id::text, 'owner', c.owner,
@@ -68,12 +98,23 @@ export class PostgresOwnership {
              'restored', not (${SOUND}),
              'lanes', (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
            from ${n.cursor} c where c.relay = $1::text),
-         'commands', exists (select 1 from ${n.dead} where relay = $1::text and command is not null),
+         'commands', exists (select 1 from ${n.dead} d join ${n.lane} l on l.relay = d.relay and l.lane = d.lane
+             join ${n.cursor} c on c.id = l.cursor_id
+           where d.relay = $1::text and d.command is not null and c.owner = $2::text),
          'scheduledInMs', (select date_part('epoch', min(deliver_at) - clock_timestamp()) * 1000 from ${n.scheduled}))
        from (select 1) one left join ${n.relay} r on r.name = $1::text`,
-      [this.#relay],
+      [this.#relay, this.#owner, textArray(READ_TABLES.map((table) => n[table]))],
     );
     return JSON.parse(rows[0]![0]!) as RelayView;
+  }
+
+  /** A transaction id that this server has not reached yet was given out by another: the log is a copy. */
+  async requireOwnLog(): Promise<void> {
+    const { message } = this.#names;
+    const ahead = await this.#sql.query(
+      `select 1 where (select m.xid from ${message} m order by m.xid desc limit 1) >= pg_snapshot_xmax(pg_current_snapshot())`,
+    );
+    if (ahead.length > 0) throw restoredCopy();
   }
 
   /** Says that this process lives, and renews the leases of its cursors; those it still owns. */
@@ -84,14 +125,14 @@ export class PostgresOwnership {
          select $1::text, $2::text, ${LEASE("$3")} where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
-       from unnest($4::text::bigint[], $5::text::bigint[]) as mine (id, epoch)
-       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text and ${SOUND} returning c.id, ${DURABLE}`,
+       from unnest($4::text::bigint[], $5::text::text[]) as mine (id, fence)
+       where c.id = mine.id and ${FENCE} = mine.fence and c.owner = $2::text and ${SOUND} returning c.id, ${DURABLE}`,
       [
         this.#relay,
         this.#owner,
         this.#lease,
         plainArray(cursors.map((c) => c.id)),
-        plainArray(cursors.map((c) => c.epoch)),
+        textArray(cursors.map((c) => c.fence)),
       ],
     );
     return new Set(rows.map((row) => row[0]!));
@@ -105,7 +146,7 @@ export class PostgresOwnership {
          select c.id, c.owner from ${n.cursor} c
          where c.id = $1::text::bigint and (c.owner is null or c.lease_until < clock_timestamp()) and ${SOUND}
          for update skip locked)
-       update ${n.cursor} c set owner = $2::text, epoch = c.epoch + 1, seq = c.seq + 1, lease_until = ${LEASE("$3")},
+       update ${n.cursor} c set owner = $2::text, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, lease_until = ${LEASE("$3")},
          crashes = c.crashes + case when free.owner is null then 0 else 1 end,
          suspect_crashes = case when c.suspect is null or free.owner is null then c.suspect_crashes else c.suspect_crashes + 1 end,
          stamp = pg_current_xact_id()
@@ -131,13 +172,13 @@ export class PostgresOwnership {
   async giveAway(cursor: Cursor, lanes: readonly number[]): Promise<boolean> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with mine as (update ${n.cursor} c set epoch = c.epoch + 1, seq = c.seq + 1, stamp = pg_current_xact_id()
-         where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning *, ${DURABLE}),
-       free as (insert into ${n.cursor} (relay, epoch, prev, cur, fin, lo, done, floor)
-         select relay, epoch, prev, cur, fin, lo, done, floor from mine returning id)
+      `with mine as (update ${n.cursor} c set epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_current_xact_id()
+         where ${fenced(1, 2, 3)} and ${SOUND} returning *, ${DURABLE}),
+       free as (insert into ${n.cursor} (relay, epoch, token, prev, cur, fin, lo, done, floor, crashes)
+         select relay, epoch, ${NEW_TOKEN}, prev, cur, fin, lo, done, floor, crashes from mine returning id)
        update ${n.lane} l set cursor_id = free.id from free
        where l.relay = $4::text and l.cursor_id = $1::text::bigint and l.lane = any ($5::text::smallint[]) returning l.lane`,
-      [cursor.id, cursor.epoch, String(cursor.seq), this.#relay, plainArray(lanes)],
+      [cursor.id, cursor.fence, String(cursor.seq), this.#relay, plainArray(lanes)],
     );
     return rows.length > 0;
   }
@@ -147,21 +188,22 @@ export class PostgresOwnership {
     const n = this.#names;
     const fences = [into, ...others];
     const rows = await this.#sql.query(
-      `with held as (select c.id, c.settled from ${n.cursor} c
-           join unnest($1::text::bigint[], $2::text::bigint[], $3::text::bigint[]) as f (id, epoch, seq)
-             on c.id = f.id and c.epoch = f.epoch and c.seq = f.seq
+      `with held as (select c.id, c.settled, c.crashes from ${n.cursor} c
+           join unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
+             on c.id = f.id and ${FENCE} = f.fence and c.seq = f.seq
            where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
            for update of c),
        good as (select 1 where (select count(*) from held) = ${fences.length}),
        gone as (delete from ${n.cursor} c using good where c.id = any ($7::text::bigint[]) returning c.id, c.settled),
        moved as (update ${n.lane} l set cursor_id = $8::text::bigint from good
            where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
-       update ${n.cursor} c set seq = c.seq + 1, stamp = pg_current_xact_id(),
+       update ${n.cursor} c set epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_current_xact_id(),
+         crashes = (select max(crashes) from held),
          settled = c.settled + (select coalesce(sum(settled), 0) from gone)
        from good where c.id = $8::text::bigint returning (select count(*) from moved)`,
       [
         plainArray(fences.map((c) => c.id)),
-        plainArray(fences.map((c) => c.epoch)),
+        textArray(fences.map((c) => c.fence)),
         plainArray(fences.map((c) => c.seq)),
         this.#owner,
         into.prev,
@@ -181,10 +223,10 @@ export class PostgresOwnership {
       "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled";
     const rows = await this.#sql.query(
       `with old as (delete from ${n.cursor} c
-         where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND} returning *),
-       fresh as (insert into ${n.cursor} (epoch, seq, ${columns}) select epoch + 1, seq + 1, ${columns} from old returning id, ${DURABLE})
+         where ${fenced(1, 2, 3)} and ${SOUND} returning *),
+       fresh as (insert into ${n.cursor} (epoch, token, seq, ${columns}) select epoch + 1, ${NEW_TOKEN}, seq + 1, ${columns} from old returning id, ${DURABLE})
        update ${n.lane} l set cursor_id = fresh.id from fresh where l.relay = $4::text and l.cursor_id = $1::text::bigint returning l.lane`,
-      [cursor.id, cursor.epoch, String(cursor.seq), this.#relay],
+      [cursor.id, cursor.fence, String(cursor.seq), this.#relay],
     );
     return rows.length > 0;
   }
@@ -194,9 +236,9 @@ export class PostgresOwnership {
     const rows = await this.#sql.query(
       `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_current_xact_id(),
          suspect_crashes = case when suspect = $5::text::bigint then suspect_crashes else 0 end, suspect = $5::text::bigint
-       where c.id = $1::text::bigint and c.epoch = $2::text::bigint and c.seq = $3::text::bigint and ${SOUND}
+       where ${fenced(1, 2, 3)} and ${SOUND}
        returning suspect_crashes, ${DURABLE}`,
-      [cursor.id, cursor.epoch, String(cursor.seq), this.#lease, position],
+      [cursor.id, cursor.fence, String(cursor.seq), this.#lease, position],
     );
     if (rows.length === 0) return false;
     cursor.seq++;
@@ -208,9 +250,9 @@ export class PostgresOwnership {
   /** What was tried alone is not in hand any more. */
   async clearSuspect(cursor: Cursor): Promise<boolean> {
     const rows = await this.#sql.query(
-      `update ${this.#names.cursor} set seq = seq + 1, suspect = null, suspect_crashes = 0, stamp = pg_current_xact_id()
-       where id = $1::text::bigint and epoch = $2::text::bigint and seq = $3::text::bigint returning ${DURABLE}`,
-      [cursor.id, cursor.epoch, String(cursor.seq)],
+      `update ${this.#names.cursor} c set seq = c.seq + 1, suspect = null, suspect_crashes = 0, stamp = pg_current_xact_id()
+       where ${fenced(1, 2, 3)} and ${SOUND} returning ${DURABLE}`,
+      [cursor.id, cursor.fence, String(cursor.seq)],
     );
     if (rows.length === 0) return false;
     cursor.seq++;
@@ -224,9 +266,9 @@ export class PostgresOwnership {
     await this.#sql.query(
       `with me as (delete from ${n.member} where relay = $1::text and owner = $2::text)
        update ${n.cursor} c set owner = null, lease_until = clock_timestamp(), seq = c.seq + 1, stamp = pg_current_xact_id()
-       from unnest($3::text::bigint[], $4::text::bigint[]) as mine (id, epoch)
-       where c.id = mine.id and c.epoch = mine.epoch and c.owner = $2::text and ${SOUND}`,
-      [this.#relay, this.#owner, plainArray(cursors.map((c) => c.id)), plainArray(cursors.map((c) => c.epoch))],
+       from unnest($3::text::bigint[], $4::text::text[]) as mine (id, fence)
+       where c.id = mine.id and ${FENCE} = mine.fence and c.owner = $2::text and ${SOUND}`,
+      [this.#relay, this.#owner, plainArray(cursors.map((c) => c.id)), textArray(cursors.map((c) => c.fence))],
     );
   }
 }
@@ -237,6 +279,12 @@ export function requireSound(view: RelayView, relay: string): void {
     throw new TxboxError("standby", "This server is a standby: its snapshots omit running transactions", {
       fix: "Point the relay at the primary",
       retryable: true,
+    });
+  }
+  if (view.hidden.length > 0) {
+    const tables = view.hidden.join(", ");
+    throw new TxboxError("row_security", `Row-level security may hide rows of ${tables} from this role`, {
+      fix: "Let the role bypass it (alter role … bypassrls), or disable row-level security on the tables of txbox",
     });
   }
   if (!view.exists) {

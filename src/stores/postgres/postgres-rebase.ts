@@ -1,6 +1,6 @@
 import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Database } from "./postgres-client.ts";
-import { SOUND } from "./postgres-cursor.ts";
+import { NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface RebaseReport {
@@ -16,6 +16,9 @@ export interface RebaseReport {
  * a repeat does no harm.
  */
 const WRITTEN_HERE = `(w.of_one and mod(m.xmin::text::numeric - mod(m.xid::text::numeric, 4294967296) + 4294967296, 4294967296) < 1000000)`;
+
+/** The first id of a transaction: in the past of every snapshot, but for one that begins with the whole log. */
+const LONG_AGO = "3";
 
 /**
  * Transaction ids of a restored copy are those of another server: they say nothing here. Every relay gets a floor below
@@ -65,8 +68,13 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
     );
     await sql.query(
       `update ${names.cursor} set prev = $1::text::pg_snapshot, cur = null, fin = null, lo = null, done = 0, floor = $2::text::bigint,
-         owner = null, lease_until = clock_timestamp(), epoch = epoch + 1, seq = seq + 1, crashes = 0, suspect = null,
+         owner = null, lease_until = clock_timestamp(), epoch = epoch + 1, token = ${NEW_TOKEN}, seq = seq + 1, crashes = 0, suspect = null,
          stamp = pg_current_xact_id()`,
+      [snapshot![0]!, String(floor)],
+    );
+    // A relay that begins with the whole log must not meet ids that this server has yet to give out, or gives out now.
+    await sql.query(
+      `update ${names.message} set xid = '${LONG_AGO}' where xid >= pg_snapshot_xmin($1::text::pg_snapshot) and position <= $2::text::bigint`,
       [snapshot![0]!, String(floor)],
     );
     // Closed segments have no writers left: the lock above has waited for them.

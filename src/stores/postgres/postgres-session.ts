@@ -1,4 +1,13 @@
-import type { Claim, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../../core/contracts.ts";
+import type {
+  AttemptError,
+  Claim,
+  ClaimKind,
+  Clock,
+  JoinOptions,
+  Outcome,
+  QueueSession,
+  SessionState,
+} from "../../core/contracts.ts";
 import { carefulLimit } from "../shared/careful-limit.ts";
 import { leaseLost, requireSameStreams } from "../shared/relay-errors.ts";
 import { BlockedKeys } from "./blocked-keys.ts";
@@ -22,6 +31,8 @@ const RENUMBER_AFTER = 10_000;
 /** How many due keys one claim may hold. */
 const KEYS_PER_CLAIM = 256;
 const UNREADABLE_RETRY_MS = 1000;
+/** Lanes change hands and commands are carried out after this time, though attempts that take long go on. */
+const PATIENCE_MS = 1000;
 
 interface LogClaim extends Claim {
   readonly messages: readonly LogMessage[];
@@ -30,9 +41,12 @@ interface LogClaim extends Claim {
   /** The position the cursor reaches with it; undefined for parked messages. */
   readonly upto: string | undefined;
   readonly last: boolean;
+  readonly errors: readonly (readonly AttemptError[])[] | undefined;
   /** The failed keys it holds, and which of them each message belongs to. */
   readonly keys: readonly BlockedKey[];
   readonly entries: readonly BlockedKey[];
+  /** Keys whose messages went over to claims of their own. */
+  readonly detached: Set<BlockedKey>;
 }
 
 type Chore = () => Promise<void>;
@@ -52,13 +66,21 @@ export class PostgresSession implements QueueSession {
   #validUntil = 0;
   /** Rises with every reload: claims of an older generation are void. */
   #generation = 0;
-  /** Claims handed out and not settled yet, in order. */
-  #claims: LogClaim[] = [];
+  /** Claims of new messages handed out and not settled yet, in order. */
+  #newClaims: LogClaim[] = [];
+  /** Those of failed keys, each with keys of its own. */
+  readonly #retryClaims = new Set<LogClaim>();
   #stale = true;
   #left = false;
   #paused = false;
   #chores: Chore[] = [];
+  /** Since when chores wait for claims in hand. */
+  #choresSince: number | undefined;
   #scheduledDueAt: number | undefined;
+  /** Of the server, which changes with every promotion. */
+  #timeline: string | null = null;
+  /** Claims come one after another. */
+  #turn: Promise<unknown> = Promise.resolve();
 
   constructor(sql: CopyRunner, names: Names, options: JoinOptions, clock: Clock) {
     this.#sql = sql;
@@ -91,10 +113,14 @@ export class PostgresSession implements QueueSession {
   async join(): Promise<void> {
     const view = await this.#ownership.look();
     if (view.exists) requireSameStreams(this.#options, view.streams);
-    else if (!view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);
+    if (!view.standby) await this.#ownership.requireOwnLog();
+    if (!view.exists && !view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);
     try {
-      await this.tend();
-      await this.#runChores();
+      // First for the lanes, then for what waits in them.
+      for (let look = 1; look <= 2; look++) {
+        await this.tend();
+        await this.#runChores();
+      }
     } catch (error) {
       // Whoever was refused must not count as a process to share lanes with.
       await this.#ownership.release(this.#cursors).catch(() => undefined);
@@ -102,43 +128,87 @@ export class PostgresSession implements QueueSession {
     }
   }
 
-  async claim(): Promise<LogClaim | undefined> {
-    try {
-      return await this.#claim();
-    } catch (error) {
-      // A window may have been opened though its answer was lost: what is in memory may be behind.
-      this.#invalidate();
-      throw error;
-    }
+  claim(kind: ClaimKind): Promise<LogClaim | undefined> {
+    const claim = async () => {
+      try {
+        return await this.#claim(kind);
+      } catch (error) {
+        // A window may have been opened though its answer was lost: what is in memory may be behind.
+        this.#invalidate();
+        throw error;
+      }
+    };
+    const turn = this.#turn.then(claim, claim);
+    this.#turn = turn;
+    return turn;
   }
 
-  async #claim(): Promise<LogClaim | undefined> {
+  async #claim(kind: ClaimKind): Promise<LogClaim | undefined> {
     if (this.#left) return undefined;
     if (this.#stale) await this.#reload();
     if (this.#chores.length > 0) {
       // Lanes change hands and commands are carried out between batches, never under one.
-      if (this.#claims.length > 0) return undefined;
+      if (!this.#mayDoChores()) return undefined;
       await this.#runChores();
     }
     if (this.#paused || this.#cursors.length === 0) return undefined;
-    return (await this.#claimParked()) ?? (await this.#claimNew());
+    return kind === "new" ? this.#claimNew() : this.#claimParked();
+  }
+
+  /** Nothing is in hand, or only attempts that take long: those are given up and made again. */
+  #mayDoChores(): boolean {
+    const now = this.#clock.monotonic();
+    this.#choresSince ??= now;
+    if (this.#newClaims.length > 0) return false;
+    return this.#retryClaims.size === 0 || now - this.#choresSince > PATIENCE_MS;
+  }
+
+  get #inHand(): boolean {
+    return this.#newClaims.length > 0 || this.#retryClaims.size > 0;
   }
 
   admit(claim: LogClaim): readonly boolean[] | "all" {
     // Its settle would be refused, so whatever it let out would go out again.
     if (claim.generation !== this.#generation) return claim.messages.map(() => false);
-    if (claim.keys.length > 0 || this.#keys.size === 0) return "all";
+    if (claim.kind === "retry" || this.#keys.size === 0) return "all";
     return claim.messages.map((message) => !this.#keys.has(message));
   }
 
   settle(claim: LogClaim, outcomes: readonly Outcome[]): Promise<void> {
+    const current = claim.generation === this.#generation;
     // Out of turn would step over a claim that was never settled.
-    if (claim.generation === this.#generation && this.#claims[0] !== claim) this.#invalidate();
+    if (current && claim.kind === "new" && this.#newClaims[0] !== claim) this.#invalidate();
     if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
-    this.#claims.shift();
+    if (claim.kind === "new") this.#newClaims.shift();
+    else this.#retryClaims.delete(claim);
     // The rest of an incomplete claim is not handed out again by this session: it goes to whoever comes after.
     if (outcomes.length < claim.messages.length) this.#left = true;
     return this.#settler.add(claim, outcomes);
+  }
+
+  detach(claim: LogClaim, index: number): LogClaim {
+    const message = claim.messages[index]!;
+    const current = claim.generation === this.#generation;
+    // Of a claim that is void, nothing counts any more.
+    const entry = claim.entries[index] ?? (current ? this.#keys.ensure(message) : undefined);
+    const own: LogClaim = {
+      ...claim,
+      kind: "retry",
+      messages: [message],
+      attempts: [claim.attempts?.[index] ?? 0],
+      errors: claim.errors && [claim.errors[index]!],
+      routes: claim.routes && [claim.routes[index]],
+      upto: undefined,
+      last: false,
+      keys: entry === undefined ? [] : [entry],
+      entries: entry === undefined ? [] : [entry],
+      detached: new Set(),
+    };
+    if (entry === undefined || !current) return own;
+    entry.draining = true;
+    claim.detached.add(entry);
+    this.#retryClaims.add(own);
+    return own;
   }
 
   async putDown(claim: LogClaim): Promise<void> {
@@ -146,25 +216,28 @@ export class PostgresSession implements QueueSession {
   }
 
   async pickUp(claim: LogClaim): Promise<void> {
-    await this.#whileAlone(claim, () => this.#markSuspect(claim.cursor, claim.messages[0]!.positionText));
+    await this.#whileAlone(claim, () => this.#writeSuspect(claim.cursor, claim.messages[0]!.positionText));
   }
 
   async #whileAlone(claim: LogClaim, write: () => Promise<boolean>): Promise<void> {
     if (!claim.alone) return;
-    await this.#settler.idle();
-    if (claim.generation === this.#generation && (await write())) return;
+    const written = await this.#settler.alone(async () => claim.generation === this.#generation && (await write()));
+    if (written) return;
     this.#invalidate();
     throw leaseLost(this.#options.relay);
   }
 
-  abandon(): void {
-    this.#invalidate();
+  abandon(claim: LogClaim): void {
+    if (claim.generation === this.#generation) this.#invalidate();
   }
 
   async tend(): Promise<SessionState> {
     // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
     const view = await this.#ownership.look();
     requireSound(view, this.#options.relay);
+    // Another server has taken over: what the last one had accepted may be gone.
+    if (this.#timeline !== null && this.#timeline !== view.timeline) this.#invalidate();
+    this.#timeline = view.timeline;
     const sentAt = this.#clock.monotonic();
     const cursors = this.#cursors;
     const renewed = await this.#ownership.renew(cursors);
@@ -187,10 +260,12 @@ export class PostgresSession implements QueueSession {
     };
   }
 
-  nextDueAt(): number | undefined {
-    const keys = this.#paused ? undefined : this.#keys.nextDueAt();
-    const scheduled = this.#scheduledDueAt;
-    return keys === undefined || scheduled === undefined ? (keys ?? scheduled) : Math.min(keys, scheduled);
+  nextRetryAt(): number | undefined {
+    return this.#paused ? undefined : this.#keys.nextDueAt();
+  }
+
+  nextScheduledAt(): number | undefined {
+    return this.#scheduledDueAt;
   }
 
   async leave(): Promise<void> {
@@ -208,8 +283,11 @@ export class PostgresSession implements QueueSession {
       if (cursor.cur !== undefined && !cursor.exhausted) return this.#page(cursor);
     }
     if (this.#cursors.some((cursor) => cursor.cur !== undefined)) return undefined;
-    if (this.#claims.length > 0 || this.#settler.busy) return undefined;
-    await this.#tidy();
+    if (this.#newClaims.length > 0) return undefined;
+    if (this.#needsTidying()) {
+      this.#chores.push(() => this.#tidy());
+      return this.#claim("new");
+    }
     return (await this.#open()) ? this.#claimNew() : undefined;
   }
 
@@ -230,7 +308,8 @@ export class PostgresSession implements QueueSession {
   async #open(): Promise<boolean> {
     const cursors = this.#cursors;
     const sentAt = this.#clock.monotonic();
-    const opened = await this.#windows.open(cursors, () => cursors === this.#cursors);
+    const areCurrent = () => cursors === this.#cursors && !this.#stale;
+    const opened = await this.#settler.alone(() => this.#windows.open(cursors, areCurrent));
     if (opened === "not ours") this.#invalidate();
     if (opened === "opened") this.#extend(sentAt);
     return opened === "opened";
@@ -238,7 +317,7 @@ export class PostgresSession implements QueueSession {
 
   async #page(cursor: Cursor): Promise<LogClaim | undefined> {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
-    if (careful !== undefined && this.#claims.length > 0) return undefined;
+    if (careful !== undefined && this.#inHand) return undefined;
     const generation = this.#generation;
     const { messages, last } = await this.#reader.page(cursor, this.#limit(careful));
     if (generation !== this.#generation) return undefined;
@@ -250,8 +329,10 @@ export class PostgresSession implements QueueSession {
     cursor.exhausted = last;
     const crashes = alone ? cursor.suspectCrashes : 0;
     return this.#hold({
+      kind: "new",
       messages,
       attempts: undefined,
+      errors: undefined,
       alone,
       crashes,
       cursor,
@@ -260,19 +341,27 @@ export class PostgresSession implements QueueSession {
       last,
       keys: [],
       entries: [],
+      detached: new Set(),
     });
   }
 
   async #claimParked(): Promise<LogClaim | undefined> {
-    const due = this.#keys.due(this.#clock.monotonic(), KEYS_PER_CLAIM);
-    if (due.length === 0) return undefined;
-    // One claim belongs to one cursor, so that one settle can fence it.
-    const cursor = this.#cursorOf(due[0]!.lane)!;
+    // One claim belongs to one cursor, so that one settle can fence it; a careful owner takes one key.
+    let cursor: Cursor | undefined;
+    const accept = ({ lane }: BlockedKey) => this.#cursorOf(lane) === (cursor ??= this.#cursorOf(lane));
+    const keysPerClaim = this.#isCareful ? 1 : KEYS_PER_CLAIM;
+    if (this.#isCareful && this.#inHand) return undefined;
+    const keys = this.#keys.due(this.#clock.monotonic(), keysPerClaim, accept);
+    if (cursor === undefined) return undefined;
+    try {
+      return await this.#drain(cursor, keys);
+    } finally {
+      for (const key of keys) if (!key.draining) this.#keys.schedule(key);
+    }
+  }
+
+  async #drain(cursor: Cursor, keys: readonly BlockedKey[]): Promise<LogClaim | undefined> {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
-    if (careful !== undefined && this.#claims.length > 0) return undefined;
-    const keys = due
-      .filter((key) => this.#cursorOf(key.lane) === cursor)
-      .slice(0, careful === undefined ? KEYS_PER_CLAIM : 1);
     const generation = this.#generation;
     const { relay } = this.#options;
     const { messages, entries, errors, full } = await this.#reader.parked(relay, keys, this.#limit(careful));
@@ -286,21 +375,24 @@ export class PostgresSession implements QueueSession {
     // A key with nothing parked is freed by the settle.
     const held = keys.filter((key) => found.has(key) || key.parked === 0);
     if (held.length === 0) return undefined;
+    const alone = careful === 1 && messages.length === 1;
+    if (alone && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
+    if (generation !== this.#generation) return undefined;
     for (const key of held) {
       key.draining = true;
       key.dirty ||= !found.has(key);
     }
-    const alone = careful === 1 && messages.length === 1;
-    if (alone && !(await this.#markSuspect(cursor, messages[0]!.positionText))) return undefined;
-    if (generation !== this.#generation) return undefined;
     const attempts = messages.map((message, i) =>
       entries[i]!.head === message.positionText ? entries[i]!.attempts : 0,
     );
+    const routes = entries.map(({ route }) => route);
     const crashes = alone ? cursor.suspectCrashes : 0;
     return this.#hold({
+      kind: "retry",
       messages,
       attempts,
       errors,
+      routes: routes.some((route) => route !== undefined) ? routes : undefined,
       alone,
       crashes,
       cursor,
@@ -309,7 +401,12 @@ export class PostgresSession implements QueueSession {
       last: false,
       keys: held,
       entries,
+      detached: new Set(),
     });
+  }
+
+  get #isCareful(): boolean {
+    return this.#cursors.some((cursor) => carefulLimit(cursor.crashes, cursor.tried) !== undefined);
   }
 
   #limit(careful: number | undefined): number {
@@ -318,12 +415,16 @@ export class PostgresSession implements QueueSession {
   }
 
   #hold(claim: LogClaim): LogClaim {
-    this.#claims.push(claim);
+    if (claim.kind === "new") this.#newClaims.push(claim);
+    else this.#retryClaims.add(claim);
     return claim;
   }
 
-  async #markSuspect(cursor: Cursor, position: string): Promise<boolean> {
-    await this.#settler.idle();
+  #markSuspect(cursor: Cursor, position: string): Promise<boolean> {
+    return this.#settler.alone(() => this.#writeSuspect(cursor, position));
+  }
+
+  async #writeSuspect(cursor: Cursor, position: string): Promise<boolean> {
     if (this.#stale) return false;
     const sentAt = this.#clock.monotonic();
     if (await this.#ownership.markSuspect(cursor, position)) {
@@ -346,15 +447,22 @@ export class PostgresSession implements QueueSession {
     this.#stale = true;
     this.#generation++;
     this.#validUntil = 0;
-    this.#claims = [];
+    this.#forgetClaims();
     this.#windows.forget();
     this.#settler.drop(leaseLost(this.#options.relay));
+  }
+
+  #forgetClaims(): void {
+    this.#newClaims = [];
+    this.#retryClaims.clear();
   }
 
   async #reload(): Promise<void> {
     await this.#settler.idle();
     this.#generation++;
-    this.#claims = [];
+    this.#forgetClaims();
+    // Attempts that are still under way count for nothing: their messages are claimed again.
+    this.#settler.drop(leaseLost(this.#options.relay));
     this.#keys.clear();
     const sentAt = this.#clock.monotonic();
     const cursors = await this.#ownership.load();
@@ -384,8 +492,12 @@ export class PostgresSession implements QueueSession {
 
   async #runChores(): Promise<void> {
     await this.#settler.idle();
+    // What is still being tried counts for nothing: its messages are claimed again.
+    if (this.#inHand) this.#generation++;
+    this.#forgetClaims();
     const chores = this.#chores;
     this.#chores = [];
+    this.#choresSince = undefined;
     for (const chore of chores) {
       await chore();
       // Cursors and blocked keys may have changed under the chore.
@@ -403,15 +515,18 @@ export class PostgresSession implements QueueSession {
   }
 
   /** Between windows: one cursor instead of several, and now and then a fresh row. */
+  #needsTidying(): boolean {
+    const [first, ...rest] = this.#cursors;
+    if (first === undefined) return false;
+    if (rest.length === 0) return first.writes >= RENUMBER_AFTER;
+    return rest.every((cursor) => cursor.prev === first.prev && cursor.floor === first.floor);
+  }
+
   async #tidy(): Promise<void> {
     const [first, ...rest] = this.#cursors;
-    if (first === undefined) return;
-    const aligned =
-      rest.length > 0 && rest.every((cursor) => cursor.prev === first.prev && cursor.floor === first.floor);
-    if (aligned) await this.#ownership.merge(first, rest);
-    else if (rest.length === 0 && first.writes >= RENUMBER_AFTER) await this.#ownership.renumber(first);
-    else return;
-    await this.#reload();
+    if (first === undefined || this.#cursors.some((cursor) => cursor.cur !== undefined)) return;
+    if (rest.length > 0) await this.#ownership.merge(first, rest);
+    else await this.#ownership.renumber(first);
   }
 
   #cursorOf(lane: number): Cursor | undefined {

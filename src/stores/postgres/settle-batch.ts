@@ -37,15 +37,18 @@ export class SettleBatch {
   published = 0;
   /** Messages read from the log, for the batch row. */
   messages = 0;
-  readonly park: Parked[] = [];
+  /** By position. */
+  readonly park: Map<string, Parked> = new Map();
   readonly gone: Gone[] = [];
   readonly dead: Dead[] = [];
   /** Keys that were being drained. */
-  readonly drained: BlockedKey[] = [];
+  readonly drained: Set<BlockedKey> = new Set();
+  /** Keys that differ from their rows. */
+  readonly changed: Set<BlockedKey> = new Set();
   readonly waiters: { resolve: () => void; reject: (error: unknown) => void }[] = [];
 
   get plain(): boolean {
-    return this.park.length === 0 && this.gone.length === 0 && this.dead.length === 0 && this.drained.length === 0;
+    return this.park.size === 0 && this.gone.length === 0 && this.dead.length === 0 && this.drained.size === 0;
   }
 
   /** Outcomes of new messages. */
@@ -71,10 +74,17 @@ export class SettleBatch {
       if (outcome.status === "published") {
         this.published++;
         this.#leave(messages[i]!, keys, entries[i]!, true);
+        keys.routeBack(entries[i]!, now);
       } else {
         this.#recordOther(messages[i]!, outcome, keys, entries[i]!, now, true);
       }
     }
+  }
+
+  /** The key has to be written. */
+  change(entry: BlockedKey): void {
+    entry.dirty = true;
+    this.changed.add(entry);
   }
 
   #recordOther(
@@ -86,7 +96,7 @@ export class SettleBatch {
     retried: boolean,
   ): void {
     const position = message.positionText;
-    entry.dirty = true;
+    this.change(entry);
     if (outcome.status === "dead") {
       if (retried) this.#leave(message, keys, entry, false);
       const { stream, key, solo } = entry;
@@ -101,23 +111,33 @@ export class SettleBatch {
       });
       entry.attempts = 0;
       entry.head = outcome.block ? position : undefined;
-      entry.dueAt = outcome.block ? Number.POSITIVE_INFINITY : now;
+      entry.dueAt = now;
+      entry.held = outcome.block;
       entry.lastError = undefined;
       entry.errors = [];
       return;
     }
     if (!retried) {
-      this.park.push({ position, lane: entry.lane, stream: entry.stream, key: entry.key, solo: entry.solo });
+      this.park.set(position, { position, lane: entry.lane, stream: entry.stream, key: entry.key, solo: entry.solo });
       keys.park(entry, 1);
     }
-    if (outcome.status === "retry") {
-      entry.head = position;
-      entry.attempts = outcome.attempts;
-      entry.dueAt = now + outcome.delayMs;
-      entry.lastError = describeError(outcome.error);
-      entry.errors.push({ at: new Date().toISOString(), error: entry.lastError });
-    } else {
-      entry.head ??= position;
+    switch (outcome.status) {
+      case "retry":
+        entry.head = position;
+        entry.attempts = outcome.attempts;
+        entry.dueAt = now + outcome.delayMs;
+        entry.lastError = describeError(outcome.error);
+        entry.errors.push({ at: new Date().toISOString(), error: entry.lastError });
+        return;
+      case "postponed":
+        entry.head = position;
+        entry.dueAt = now + outcome.delayMs;
+        entry.lastError = describeError(outcome.error);
+        if (outcome.route !== undefined) keys.routeOut(entry, outcome.route, entry.dueAt);
+        return;
+      case "running":
+      case "waiting":
+        entry.head ??= position;
     }
   }
 
@@ -126,9 +146,11 @@ export class SettleBatch {
     const position = message.positionText;
     const first = entry.head === position;
     const attempts = (first ? entry.attempts : 0) + 1;
+    // One statement cannot delete what it inserts.
+    this.park.delete(position);
     this.gone.push({ position, attempts, error: first ? (entry.lastError ?? null) : null, published });
     keys.park(entry, -1);
-    entry.dirty = true;
+    this.change(entry);
     entry.head = undefined;
     entry.attempts = 0;
     entry.lastError = undefined;

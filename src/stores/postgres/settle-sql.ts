@@ -1,7 +1,7 @@
 import type { BlockedKey } from "./blocked-keys.ts";
 import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { DURABLE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
+import { DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import type { SettleBatch } from "./settle-batch.ts";
 
@@ -30,7 +30,7 @@ const ASYNCHRONOUS = "set_config('synchronous_commit', 'off', true)";
 const KEPT_ERRORS = 20;
 
 /**
- * One statement per batch, committed asynchronously. `epoch` and `seq` are the fence: when the row has changed, nothing
+ * One statement per batch, committed asynchronously. `epoch`, `token` and `seq` are the fence: when the row has changed, nothing
  * else in the statement happens. `seq` chains settles, so that one lost in a crash cannot be stepped over by the next.
  * Gives the id of the cursor and its window; with one that it has opened, the commit is durable as in `openSql`.
  */
@@ -56,7 +56,7 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
 
   const parts = [
     `c as (update ${names.cursor} c set ${sets.join(", ")} ${input.reopen ? "from next n" : ""}
-     where c.relay = ${relay} and c.id = ${add(cursor.id)}::bigint and c.epoch = ${add(cursor.epoch)}::bigint
+     where c.relay = ${relay} and c.id = ${add(cursor.id)}::bigint and ${FENCE} = ${add(cursor.fence)}
        and c.seq = ${add(String(cursor.seq))}::bigint and ${SOUND}
      returning c.id, c.cur, c.fin, c.lo, ${input.reopen ? `case when c.cur is null then ${ASYNCHRONOUS} else ${DURABLE} end` : ASYNCHRONOUS} as commit_mode)`,
   ];
@@ -75,10 +75,10 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
      select ${relay}, ${add(batch.done)}::bigint, ${add(cursor.done)}::bigint, ${add(laneMask(cursor.lanes))}::bigint,
        ${batch.messages}, ${add(cursor.prev)}::pg_snapshot, ${add(cursor.cur!)}::pg_snapshot from c)`);
   }
-  if (batch.park.length > 0) {
+  if (batch.park.size > 0) {
     parts.push(`park as (insert into ${names.parked} (relay, position, lane, stream, key, solo)
      select ${relay}, p.position, p.lane, p.stream, p.key, p.solo
-     from c, jsonb_to_recordset(${json(batch.park)}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
+     from c, jsonb_to_recordset(${json([...batch.park.values()])}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
      on conflict do nothing)`);
   }
   if (batch.gone.length > 0) {
@@ -110,12 +110,12 @@ function isCommon({ cursor, batch, clearCrashes, block, unblock }: SettleInput):
 }
 
 function commonStatement(names: Names, { relay, lease, cursor, batch }: SettleInput): SettleStatement {
-  const { id, epoch, seq, done, lanes, prev, cur } = cursor;
-  const values = [relay, lease, id, epoch, String(seq), batch.done!, done, laneMask(lanes), String(batch.messages)];
-  const types = ["text", "interval", "bigint", "bigint", "bigint", "bigint", "bigint", "bigint", "int"];
+  const { id, fence, seq, done, lanes, prev, cur } = cursor;
+  const values = [relay, lease, id, fence, String(seq), batch.done!, done, laneMask(lanes), String(batch.messages)];
+  const types = ["text", "interval", "bigint", "text", "bigint", "bigint", "bigint", "bigint", "int"];
   const params = [...values, prev, cur!];
   const given = [...types, "pg_snapshot", "pg_snapshot"].map((type, i) => `$${i + 1}::text::${type}`);
-  return { text: `select id, ${ASYNCHRONOUS} from ${names.settle}(${given.join(", ")}) id`, params };
+  return { text: `select id, ${ASYNCHRONOUS} from ${names.settle_batch}(${given.join(", ")}) id`, params };
 }
 
 function blockRows(keys: readonly BlockedKey[], now: number): object[] {
@@ -126,7 +126,7 @@ function blockRows(keys: readonly BlockedKey[], now: number): object[] {
     solo: entry.solo,
     position: entry.head ?? "0",
     attempts: entry.attempts,
-    delay: Number.isFinite(entry.dueAt) ? Math.max(0, entry.dueAt - now) : null,
+    delay: entry.held ? null : Math.max(0, entry.dueAt - now),
     last_error: entry.lastError ?? null,
     errors: entry.errors,
     fresh: entry.attempts === 0,

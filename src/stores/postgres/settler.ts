@@ -21,6 +21,8 @@ export interface SettledClaim {
   readonly last: boolean;
   readonly keys: readonly BlockedKey[];
   readonly entries: readonly BlockedKey[];
+  /** Keys of messages whose attempts go on under claims of their own. */
+  readonly detached: ReadonlySet<BlockedKey>;
 }
 
 export interface SettlerOptions {
@@ -48,10 +50,6 @@ export class Settler {
     this.#options = options;
   }
 
-  get busy(): boolean {
-    return this.#pending.size > 0 || this.#flushing !== undefined;
-  }
-
   /** Takes effect in memory at once; resolves when it is written. */
   add(claim: SettledClaim, outcomes: readonly Outcome[]): Promise<void> {
     const { keys, clock } = this.#options;
@@ -72,7 +70,11 @@ export class Settler {
       else if (messages.length > 0) batch.done = messages.at(-1)!.positionText;
       batch.finish = complete && claim.last;
     }
-    batch.drained.push(...claim.keys);
+    for (const key of claim.keys) {
+      if (claim.detached.has(key)) continue;
+      batch.drained.add(key);
+      if (key.dirty) batch.changed.add(key);
+    }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     batch.waiters.push({ resolve, reject });
     this.#flushing ??= this.#flush();
@@ -82,6 +84,19 @@ export class Settler {
   /** Resolves when nothing is being written. */
   async idle(): Promise<void> {
     while (this.#flushing !== undefined) await this.#flushing;
+  }
+
+  /** Runs what changes the fence by itself: nothing is written meanwhile. */
+  async alone<T>(run: () => Promise<T>): Promise<T> {
+    while (this.#flushing !== undefined) await this.#flushing;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#flushing = promise;
+    try {
+      return await run();
+    } finally {
+      this.#flushing = this.#pending.size > 0 ? this.#flush() : undefined;
+      resolve();
+    }
   }
 
   /** Forgets what is not written yet. */
@@ -116,18 +131,18 @@ export class Settler {
   async #write(cursor: Cursor, batch: SettleBatch): Promise<void> {
     const { keys, names, relay, lease, clock } = this.#options;
     const now = clock.monotonic();
-    const dirty = batch.plain ? [] : keys.dirtyOf(new Set(cursor.lanes));
-    const stays = (key: BlockedKey) => key.parked > 0 || key.dueAt === Number.POSITIVE_INFINITY;
-    const block = dirty.filter(stays);
-    const free = dirty.filter((key) => !stays(key));
+    const changed = [...batch.changed];
+    const stays = (key: BlockedKey) => key.parked > 0 || key.held;
+    const block = changed.filter(stays);
+    const free = changed.filter((key) => !stays(key));
     const unblock = free.filter((key) => key.stored);
     const careful = carefulLimit(cursor.crashes, cursor.tried) !== undefined;
-    cursor.tried += batch.published + batch.dead.length + batch.park.length;
+    cursor.tried += batch.published + batch.dead.length + batch.park.size;
     const clearCrashes = cursor.crashes > 0 && (!careful || cursor.tried >= TRUSTED_AFTER || batch.finish);
     const reopen = batch.finish && batch.plain && cursor.crashes === 0 && this.#options.mayReopen(cursor);
     const input = { relay, cursor, batch, lease, clearCrashes, block, unblock, now, reopen };
     const statement = settleStatement(names, input);
-    for (const key of dirty) {
+    for (const key of changed) {
       key.dirty = false;
       key.errors = [];
       key.stored = stays(key);
@@ -146,6 +161,7 @@ export class Settler {
     }
     for (const key of batch.drained) key.draining = false;
     for (const key of free) if (key.parked === 0 && !key.dirty) keys.delete(key);
+    for (const key of [...block, ...batch.drained]) keys.schedule(key);
   }
 
   /** Writes once, though the connection may break: the fence tells whether an earlier try had arrived. */

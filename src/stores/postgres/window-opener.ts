@@ -54,7 +54,7 @@ export class WindowOpener {
 
   #statement(cursors: readonly Cursor[]): { text: string; params: string[] } {
     const params = [this.#lease];
-    for (const cursor of cursors) params.push(cursor.id, cursor.epoch, String(cursor.seq));
+    for (const cursor of cursors) params.push(cursor.id, cursor.fence, String(cursor.seq));
     if (cursors.length > 1) return { text: openAllSql(this.#names, cursors.length), params };
     const { prev, floor } = cursors[0]!;
     const [, horizon, running] = prev.split(":");

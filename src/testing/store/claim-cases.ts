@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { join, joined, nextClaim, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase } from "./store-context.ts";
 
@@ -15,7 +15,7 @@ export const claimCases: readonly StoreCase[] = [
       await enqueue(context, ...numbered(1, 10));
       const session = await join(context.store, by(4));
       const sizes: number[] = [];
-      for (let claim = await session.claim(); claim !== undefined; claim = await session.claim()) {
+      for (let claim = await nextClaim(session); claim !== undefined; claim = await nextClaim(session)) {
         if (claim.messages.length > 0) sizes.push(claim.messages.length);
         await session.settle(
           claim,
@@ -34,7 +34,11 @@ export const claimCases: readonly StoreCase[] = [
       const consumer = await joined(context.store, by(100, 3500));
       const sizes: number[] = [];
       consumer.judge = () => PUBLISHED;
-      for (let claim = await consumer.session.claim(); claim !== undefined; claim = await consumer.session.claim()) {
+      for (
+        let claim = await nextClaim(consumer.session);
+        claim !== undefined;
+        claim = await nextClaim(consumer.session)
+      ) {
         sizes.push(claim.messages.reduce((sum, one) => sum + Buffer.byteLength(one.body), 0));
         await consumer.session.settle(
           claim,
@@ -64,9 +68,9 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 6));
       const session = await join(context.store, by(2));
-      const first = await session.claim();
-      const second = await session.claim();
-      const third = await session.claim();
+      const first = await nextClaim(session);
+      const second = await nextClaim(session);
+      const third = await nextClaim(session);
       assert.ok(first !== undefined && second !== undefined && third !== undefined);
       assert.deepEqual(payloads([...first.messages, ...second.messages, ...third.messages]), range(1, 6));
       await Promise.all(
@@ -88,12 +92,12 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 4));
       const session = await join(context.store, by(4));
-      const first = await session.claim();
+      const first = await nextClaim(session);
       assert.equal(first?.messages.length, 4);
       await enqueue(context, message(5));
       const seen = [...first.messages];
       for (let i = 0; i < 3; i++) {
-        const ahead = await session.claim();
+        const ahead = await nextClaim(session);
         if (ahead !== undefined) seen.push(...ahead.messages);
       }
       assert.deepEqual(payloads(seen.slice(0, 4)), range(1, 4));
@@ -108,9 +112,9 @@ export const claimCases: readonly StoreCase[] = [
       const session = await join(context.store, by(2));
       const settles: Promise<void>[] = [];
       for (
-        let claim = await session.claim();
+        let claim = await nextClaim(session);
         claim !== undefined && settles.length < 20;
-        claim = await session.claim()
+        claim = await nextClaim(session)
       ) {
         settles.push(
           session.settle(
@@ -132,7 +136,7 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 6));
       const session = await join(context.store, by(2));
-      const claims = [await session.claim(), await session.claim(), await session.claim()];
+      const claims = [await nextClaim(session), await nextClaim(session), await nextClaim(session)];
       for (const claim of claims) {
         assert.ok(claim !== undefined);
         await session.settle(
@@ -150,10 +154,10 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 5));
       const session = await join(context.store);
-      const claim = await session.claim();
+      const claim = await nextClaim(session);
       assert.ok(claim !== undefined);
       await session.settle(claim, [PUBLISHED, PUBLISHED]);
-      assert.equal(await session.claim(), undefined);
+      assert.equal(await nextClaim(session), undefined);
       await session.leave();
       const next = await joined(context.store);
       assert.deepEqual(payloads(await next.drain()), [3, 4, 5]);
@@ -165,8 +169,8 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 6));
       const session = await join(context.store, by(2));
-      const first = await session.claim();
-      const second = await session.claim();
+      const first = await nextClaim(session);
+      const second = await nextClaim(session);
       assert.ok(first !== undefined && second !== undefined);
       const settled = session.settle(first, [PUBLISHED, PUBLISHED]);
       await Promise.all([settled, session.settle(second, [])]);
@@ -187,7 +191,7 @@ export const claimCases: readonly StoreCase[] = [
         message(4, { key: "b" }),
       );
       const session = await join(context.store);
-      const claim = await session.claim();
+      const claim = await nextClaim(session);
       assert.ok(claim !== undefined);
       await session.settle(claim, [retry(1, 0), PUBLISHED, WAITING]);
       await session.leave();
@@ -215,8 +219,8 @@ export const claimCases: readonly StoreCase[] = [
         message(4, { key: "b" }),
       );
       const session = await join(context.store, by(2));
-      const first = await session.claim();
-      const second = await session.claim();
+      const first = await nextClaim(session);
+      const second = await nextClaim(session);
       assert.ok(first !== undefined && second !== undefined);
       assert.deepEqual(payloads(second.messages), [3, 4]);
       const settled = session.settle(first, [retry(1, 60_000), PUBLISHED]);
@@ -233,11 +237,11 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 6));
       const session = await join(context.store, by(2));
-      const first = await session.claim();
+      const first = await nextClaim(session);
       assert.ok(first !== undefined);
       await session.settle(first, [PUBLISHED, PUBLISHED]);
-      await session.claim();
-      await session.claim();
+      await nextClaim(session);
+      await nextClaim(session);
       await session.leave();
       const next = await joined(context.store, by(2));
       assert.deepEqual(payloads(await next.drain()), range(3, 6));
@@ -249,7 +253,7 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 3));
       const session = await join(context.store);
-      const claim = await session.claim();
+      const claim = await nextClaim(session);
       assert.ok(claim !== undefined);
       const settled = session.settle(claim, [PUBLISHED, PUBLISHED, retry(1, 0)]);
       await session.leave();
@@ -283,11 +287,11 @@ export const claimCases: readonly StoreCase[] = [
       const consumer = await joined(context.store, by(2));
       await consumer.step();
       const { session } = consumer;
-      const second = await session.claim();
-      const third = await session.claim();
+      const second = await nextClaim(session);
+      const third = await nextClaim(session);
       assert.ok(second !== undefined && third !== undefined);
       await session.settle(second, [retry(1, 0), WAITING]);
-      session.abandon();
+      session.abandon(third);
       await assert.rejects(session.settle(third, [PUBLISHED, PUBLISHED]), { code: "lease_lost" });
       await consumer.take(6);
       assert.deepEqual(payloads(consumer.published), range(1, 8));
@@ -299,8 +303,8 @@ export const claimCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 4));
       const consumer = await joined(context.store, by(2));
-      const first = await consumer.session.claim();
-      const second = await consumer.session.claim();
+      const first = await nextClaim(consumer.session);
+      const second = await nextClaim(consumer.session);
       assert.ok(first !== undefined && second !== undefined);
       const published = [PUBLISHED, PUBLISHED];
       await assert.rejects(consumer.session.settle(second, published), { code: "lease_lost" });

@@ -15,10 +15,20 @@ export function dead(attempts = 1, block = false, error = "it can never work"): 
   return { status: "dead", error, attempts, block };
 }
 
+/** Its target is out, or a route of it. */
+export function postponed(delayMs = 0, route?: string, error = "the target is out"): Outcome {
+  return { status: "postponed", error, delayMs, route };
+}
+
 /** Long enough that no case loses a lease by being slow. */
 export const LONG_LEASE_MS = 60_000;
 
 let owners = 0;
+
+/** The next messages of either kind, those of failed keys first. */
+export async function nextClaim(session: QueueSession): Promise<Claim | undefined> {
+  return (await session.claim("retry")) ?? (await session.claim("new"));
+}
 
 export function join(store: Store<AnyTx>, options: Partial<JoinOptions> = {}): Promise<QueueSession> {
   return store.queue.join({
@@ -70,7 +80,7 @@ export class Consumer {
 
   /** One claim, settled; false when there was none. */
   async step(): Promise<boolean> {
-    const claim = await this.session.claim();
+    const claim = await nextClaim(this.session);
     if (claim === undefined) return false;
     const outcomes = this.outcomesOf(claim);
     await this.session.settle(claim, outcomes);
@@ -117,7 +127,7 @@ export async function claimSome(session: QueueSession): Promise<Claim> {
   const endsAt = performance.now() + 8000;
   for (;;) {
     await session.tend();
-    const claim = await session.claim();
+    const claim = await nextClaim(session);
     if (claim !== undefined && claim.messages.length > 0) return claim;
     assert.ok(performance.now() < endsAt, "there is something to claim");
     if (claim !== undefined) await session.settle(claim, []);

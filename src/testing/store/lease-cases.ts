@@ -4,7 +4,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { Claim, Clock } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
 import { eventuallyTrue } from "../eventually.ts";
-import { claimSome, dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { claimSome, dead, join, joined, nextClaim, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
 
@@ -36,7 +36,7 @@ export const leaseCases: readonly StoreCase[] = [
       const other = await join(context.another());
       for (let i = 0; i < 3; i++) {
         await other.tend();
-        assert.equal(await other.claim(), undefined);
+        assert.equal(await nextClaim(other), undefined);
       }
       await holder.settle(claim, published(claim));
     },
@@ -64,7 +64,7 @@ export const leaseCases: readonly StoreCase[] = [
       const gone = await join(context.store, { leaseMs: SHORT_LEASE_MS, batch: { messages: 2, bytes: 1_000_000 } });
       const first = await claimSome(gone);
       await gone.settle(first, published(first));
-      await gone.claim();
+      await nextClaim(gone);
       const startedAt = performance.now();
       const heir = await joined(context.another());
       assert.deepEqual(payloads(await heir.take(3)), [3, 4, 5]);
@@ -94,7 +94,7 @@ export const leaseCases: readonly StoreCase[] = [
       await enqueue(context, ...numbered(1, 4));
       const old = await join(context.store, { leaseMs: SHORT_LEASE_MS, batch: { messages: 2, bytes: 1_000_000 } });
       const first = await claimSome(old);
-      const second = await old.claim();
+      const second = await nextClaim(old);
       assert.ok(second !== undefined);
       const heir = await join(context.another());
       const taken = await claimSome(heir);
@@ -121,7 +121,7 @@ export const leaseCases: readonly StoreCase[] = [
       const taken = await claimSome(heir);
       await old.tend().catch(() => undefined);
       assert.ok(old.validUntil <= systemClock.monotonic(), "there is no time left to publish in");
-      assert.equal(await old.claim(), undefined);
+      assert.equal(await nextClaim(old), undefined);
       assert.deepEqual(old.admit(claim), [false, false]);
       await heir.settle(taken, published(taken));
     },
@@ -139,7 +139,7 @@ export const leaseCases: readonly StoreCase[] = [
         await keeper.tend();
         assert.ok((await leaseLeft(context)) > 0, "the lease ran out");
         await other.tend();
-        assert.equal(await other.claim(), undefined);
+        assert.equal(await nextClaim(other), undefined);
       }
       await keeper.settle(claim, published(claim));
     },
@@ -152,13 +152,13 @@ export const leaseCases: readonly StoreCase[] = [
       const keeper = await join(context.store, { leaseMs: 1000, batch: { messages: 1, bytes: 1_000_000 } });
       const other = await join(context.another());
       for (let n = 1; n <= 8; n++) {
-        const claim = await keeper.claim();
+        const claim = await nextClaim(keeper);
         assert.deepEqual(payloads(claim?.messages ?? []), [n]);
         await sleep(170);
         if (claim !== undefined) await keeper.settle(claim, published(claim));
         assert.ok((await leaseLeft(context)) > 0, "the lease ran out");
         await other.tend();
-        assert.equal(await other.claim(), undefined);
+        assert.equal(await nextClaim(other), undefined);
       }
     },
   },
@@ -173,7 +173,7 @@ export const leaseCases: readonly StoreCase[] = [
       await enqueue(context, message(4));
       const next = await joined(context.another());
       assert.deepEqual(payloads(await next.take(1, 1500)), [4]);
-      assert.equal(await leaver.session.claim(), undefined);
+      assert.equal(await nextClaim(leaver.session), undefined);
     },
   },
   {
@@ -200,7 +200,7 @@ export const leaseCases: readonly StoreCase[] = [
         const wrong = await join(context.another({ clock: shifted(byMs) }));
         for (let i = 0; i < 3; i++) {
           await wrong.tend();
-          assert.equal(await wrong.claim(), undefined);
+          assert.equal(await nextClaim(wrong), undefined);
         }
         await wrong.leave();
       }
@@ -211,7 +211,7 @@ export const leaseCases: readonly StoreCase[] = [
       assert.deepEqual(payloads(await wrong.take(1)), [3]);
       const other = await join(context.store);
       await other.tend();
-      assert.equal(await other.claim(), undefined);
+      assert.equal(await nextClaim(other), undefined);
     },
   },
   {
@@ -256,7 +256,7 @@ export const leaseCases: readonly StoreCase[] = [
       for (let round = 0; round < rounds; round++) {
         await enqueue(context, message(round));
         const owner = await join(context.store, { leaseMs: 60 });
-        const claim = await owner.claim();
+        const claim = await nextClaim(owner);
         if (claim === undefined) continue;
         await sleep(50 + round);
         const next = await join(context.another());
@@ -264,7 +264,11 @@ export const leaseCases: readonly StoreCase[] = [
           () => (settled += claim.messages.length),
           (error: unknown) => assert.equal(errorCode(error), "lease_lost"),
         );
-        await Promise.all([racing, next.tend().then(() => next.claim())]);
+        const taking = async () => {
+          await next.tend();
+          await nextClaim(next);
+        };
+        await Promise.all([racing, taking()]);
         await next.leave();
         await owner.leave();
       }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Message } from "../../core/message.ts";
 import { within } from "../eventually.ts";
-import { dead, join, joined, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { dead, join, joined, nextClaim, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import type { Judge } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase } from "./store-context.ts";
@@ -78,7 +78,7 @@ export const parkingCases: readonly StoreCase[] = [
       await enqueue(context, message(1));
       const failedAt = performance.now();
       assert.deepEqual(await consumer.drain(), []);
-      const due = consumer.session.nextDueAt();
+      const due = consumer.session.nextRetryAt();
       assert.ok(due !== undefined, "the next retry is known");
       await consumer.take(1);
       assert.ok(performance.now() - failedAt >= 290, "it came early");
@@ -90,7 +90,7 @@ export const parkingCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...numbered(1, 4), message("other", { key: "other" }));
       const session = await join(context.store);
-      const claim = await session.claim();
+      const claim = await nextClaim(session);
       assert.ok(claim !== undefined);
       await session.settle(claim, [PUBLISHED, retry(1), WAITING, WAITING, PUBLISHED]);
       const consumer = await joined(context.store);
@@ -110,10 +110,10 @@ export const parkingCases: readonly StoreCase[] = [
       );
       await consumer.step();
       // The failed key is in hand; new messages of it are read meanwhile.
-      const draining = await consumer.session.claim();
+      const draining = await nextClaim(consumer.session);
       assert.deepEqual(payloads(draining?.messages ?? []), [1, 2]);
       await enqueue(context, ...numbered(5, 6));
-      const ahead = await consumer.session.claim();
+      const ahead = await nextClaim(consumer.session);
       assert.ok(draining !== undefined);
       const settled = consumer.session.settle(draining, [PUBLISHED, PUBLISHED]);
       consumer.published.push(...draining.messages);
@@ -272,7 +272,7 @@ export const parkingCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, message(1, { key: "a" }), message(2, { key: "b" }));
       const session = await join(context.store);
-      const claim = await session.claim();
+      const claim = await nextClaim(session);
       assert.ok(claim !== undefined);
       const error = `\u0000 \uD800 "quoted" \\ ${"long ".repeat(10_000)}`;
       const settled = session.settle(claim, [retry(1, 0, error), dead(1, false, error)]);

@@ -4,7 +4,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { Claim, Outcome, QueueSession, Store } from "../../core/contracts.ts";
 import type { Message, NewMessage } from "../../core/message.ts";
 import { eventuallyTrue } from "../eventually.ts";
-import { dead, join, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { dead, join, nextClaim, postponed, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import type { OpenTransaction } from "./enqueuing.ts";
 import { begin, enqueue, enqueueIn, message, payloads, range } from "./enqueuing.ts";
 import type { AnyTx, StoreContext } from "./store-context.ts";
@@ -133,17 +133,27 @@ export class RandomHistory {
   }
 
   async #claim(one: Process): Promise<void> {
-    const claim = await one.session.claim();
+    const claim = await one.session.claim(this.#below(2) === 0 ? "new" : "retry");
     if (claim === undefined) return;
     one.inHand.push(claim);
-    this.#journal.push(`${one.name} claims ${describe(claim.messages)}`);
+    this.#journal.push(`${one.name} claims ${claim.kind} ${describe(claim.messages)}`);
   }
 
-  /** Publishes the first claim in hand as the relay does, and reports it; perhaps late, perhaps without waiting. */
+  /** The first new claim in hand, or any of failed keys. */
+  #anyInHand(one: Process): Claim | undefined {
+    const first = one.inHand.find(({ kind }) => kind === "new");
+    const ready = one.inHand.filter((claim) => claim === first || claim.kind === "retry");
+    if (ready.length === 0) return undefined;
+    const claim = this.#oneOf(ready);
+    one.inHand = one.inHand.filter((each) => each !== claim);
+    return claim;
+  }
+
+  /** Publishes a claim in hand as the relay does, and reports it; perhaps late, perhaps without waiting. */
   async #settle(one: Process, troubled: boolean): Promise<void> {
-    const claim = one.inHand.shift();
+    const claim = this.#anyInHand(one);
     if (claim === undefined) return;
-    if (systemClock.monotonic() >= one.session.validUntil) return this.#abandon(one);
+    if (systemClock.monotonic() >= one.session.validUntil) return this.#abandon(one, claim);
     const delivered: Delivery[] = [];
     const outcomes = this.#outcomes(one, claim, troubled, delivered);
     this.#journal.push(
@@ -151,13 +161,16 @@ export class RandomHistory {
     );
     this.#deliveries.push(...delivered);
     if (troubled && one.frail && this.#below(4) === 0) await this.#meanwhile(one);
+    for (const [i, { status }] of outcomes.entries()) {
+      if (status === "running") one.inHand.push(one.session.detach(claim, i));
+    }
     const settled = one.session.settle(claim, outcomes).then(
       () => {
         for (const delivery of delivered) delivery.settled = true;
       },
       (error: unknown) => {
         this.#journal.push(`${one.name} failed: ${String(error)}`);
-        this.#abandon(one);
+        this.#abandon(one, claim);
       },
     );
     if (this.#below(3) === 0) this.#late.push(settled);
@@ -177,6 +190,8 @@ export class RandomHistory {
       }
       held.add(key);
       const attempts = (claim.attempts?.[i] ?? 0) + 1;
+      if (dice < 84) return { status: "running" };
+      if (dice < 88) return postponed(this.#below(15), ["a", "b", undefined][this.#below(3)]);
       return dice < 95 ? retry(attempts, this.#below(15)) : dead(attempts, true);
     });
   }
@@ -206,8 +221,9 @@ export class RandomHistory {
     this.#journal.push(`${one.name} dies`);
   }
 
-  #abandon(one: Process): void {
-    one.session.abandon();
+  #abandon(one: Process, claim = one.inHand[0]): void {
+    if (claim === undefined) return;
+    one.session.abandon(claim);
     one.inHand = [];
     this.#journal.push(`${one.name} abandons its claims`);
   }
@@ -222,10 +238,12 @@ export class RandomHistory {
         await this.#store.admin.requeue({});
         for (const one of this.#processes) {
           await one.session.tend();
-          do {
-            await this.#settle(one, false);
-            await this.#claim(one);
-          } while (one.inHand.length > 0);
+          for (let more = true; more;) {
+            while (one.inHand.length > 0) await this.#settle(one, false);
+            const claim = await nextClaim(one.session);
+            more = claim !== undefined;
+            if (claim !== undefined) one.inHand.push(claim);
+          }
         }
         const [figures] = await this.#store.admin.relays();
         assert.deepEqual([figures?.pending, figures?.dead], [0, 0], "everything is delivered");

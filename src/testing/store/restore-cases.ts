@@ -41,6 +41,23 @@ export const restoreCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "refuses a relay that is new on the copy, and serves it the whole log after rebase",
+    needs,
+    async run(context) {
+      await enqueue(context, ...numbered(1, 3));
+      const copy = await restored(context);
+      await assert.rejects(join(copy.store, { relay: "new" }), { code: "restored_copy" });
+      assert.deepEqual(await copy.store.admin.relays(), []);
+      await copy.rebase();
+      await enqueue(copy, ...numbered(4, 5));
+      const there = await joined(copy.store, { relay: "new" });
+      assert.deepEqual(payloads(await there.take(5)), range(1, 5));
+      await there.session.tend();
+      assert.deepEqual(await there.drain(), []);
+    },
+  },
+  {
+    role,
     name: "goes on after rebase with what was pending, in order, and with what comes",
     needs,
     async run(context) {

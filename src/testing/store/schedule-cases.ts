@@ -23,7 +23,7 @@ export const scheduleCases: readonly StoreCase[] = [
       const enqueuedAt = performance.now();
       await consumer.session.tend();
       assert.deepEqual(payloads(await consumer.drain()), ["now"]);
-      const due = consumer.session.nextDueAt();
+      const due = consumer.session.nextScheduledAt();
       assert.ok(due !== undefined && due > performance.now() - 1000, "the next due time is known");
       const [got] = await consumer.take(1);
       assert.equal(got?.id, later?.id);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { LANES } from "../../core/lane.ts";
 import { eventuallyTrue } from "../eventually.ts";
 import type { Consumer } from "./consumer.ts";
-import { joined, PUBLISHED, retry } from "./consumer.ts";
+import { joined, nextClaim, PUBLISHED, retry } from "./consumer.ts";
 import { enqueue, message, payloads, range } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
 
@@ -143,14 +143,14 @@ export const sharingCases: readonly StoreCase[] = [
     async run(context) {
       await enqueue(context, ...round(1));
       const first = await joined(context.store);
-      const claim = await first.session.claim();
+      const claim = await nextClaim(first.session);
       assert.equal(claim?.messages.length, keys.length);
       const second = await joined(context.another());
       for (let i = 0; i < 3; i++) {
         await first.session.tend();
         await second.session.tend();
-        assert.equal(await first.session.claim(), undefined);
-        assert.equal(await second.session.claim(), undefined);
+        assert.equal(await nextClaim(first.session), undefined);
+        assert.equal(await nextClaim(second.session), undefined);
       }
       await first.session.settle(
         claim,
@@ -202,7 +202,7 @@ export const sharingCases: readonly StoreCase[] = [
       const third = await joined(context.another(), {}, journaling(journal));
       await untilShared(context, [dying, second, third]);
       await enqueue(context, ...round(1));
-      await dying.session.claim();
+      await nextClaim(dying.session);
       await untilShared(context, [second, third]);
       await untilAllDone(context, [second, third]);
       assertInOrder(journal, 1);

@@ -1,3 +1,4 @@
+import { budgetCases } from "./budget-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
@@ -23,6 +24,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...windowCases,
   ...claimCases,
   ...parkingCases,
+  ...budgetCases,
   ...deadLetterCases,
   ...leaseCases,
   ...crashCases,

@@ -1,14 +1,16 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { publishByKey } from "../../../src/core/by-key.ts";
-import type { PublishResult } from "../../../src/core/contracts.ts";
+import type { PublishProgress, PublishResult } from "../../../src/core/contracts.ts";
 import { PermanentError, UnavailableError } from "../../../src/core/errors.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { publishEach } from "../../../src/core/publish-each.ts";
+import { PublishSlots } from "../../../src/core/publish-slots.ts";
 
 const { signal } = new AbortController();
 const published: PublishResult = { status: "published" };
 const m = (n: number, key: string | null, stream = "s") => ({ n, key, stream });
+const messagesOf = (count: number) => Array.from({ length: count }, (_, n) => m(n, null));
 
 describe("publishByKey", () => {
   it("keeps the order of a key, runs others beside it, and no more than allowed", async () => {
@@ -49,7 +51,7 @@ describe("publishByKey", () => {
     expect(results.map(({ status }) => status)).toEqual([
       "failed",
       "published",
-      "unavailable",
+      "held",
       "published",
       "published",
       "published",
@@ -88,6 +90,64 @@ describe("publishByKey", () => {
     ]);
   });
 
+  it("goes on with other routes when one is out", async () => {
+    const messages = [m(0, "a"), m(1, "b"), m(2, "a"), m(3, "c")];
+    const results = await publishByKey(
+      messages,
+      async ({ n }) => (n === 0 ? { status: "unavailable", error: "full", route: "queue" } : published),
+      { concurrency: 1, signal },
+    );
+    expect(results.map(({ status }) => status)).toEqual(["unavailable", "published", "held", "published"]);
+  });
+
+  it("tells each result at once, and does not wait for a message that takes long", async () => {
+    const told: string[] = [];
+    const long = Promise.withResolvers<PublishResult>();
+    const progress: PublishProgress = {
+      kind: "new",
+      onResult: (index, { status }) => void told.push(`${index} ${status}`),
+    };
+    const messages = [m(0, "long"), m(1, "b"), m(2, "long"), ...Array.from({ length: 5 }, (_, n) => m(3 + n, null))];
+    const publishing = publishByKey(messages, async ({ n }) => (n === 0 ? long.promise : published), {
+      concurrency: 1,
+      signal,
+      progress,
+    });
+    await vi.waitUntil(() => told.length === 8, { timeout: 5000 });
+    // Its place went to others, and its key is held.
+    expect(told.slice(0, 2)).toEqual(["0 running", "2 held"]);
+    expect(told.slice(2).toSorted()).toEqual(["1", "3", "4", "5", "6", "7"].map((n) => `${n} published`));
+    long.resolve({ status: "failed", error: "late" });
+    const results = await publishing;
+    expect(told.at(-1)).toBe("0 failed");
+    expect(results.map(({ status }) => status)).toEqual([
+      "failed",
+      "published",
+      "held",
+      ...Array<string>(5).fill("published"),
+    ]);
+  });
+
+  it("messages that take long, or are tried again, leave the quick places to new ones", async () => {
+    const slots = new PublishSlots(2, 3);
+    const never = new Promise<PublishResult>(() => undefined);
+    const stuck = { concurrency: 2, signal, slots };
+    const kind = (of: "new" | "retry"): PublishProgress => ({ kind: of, onResult: () => undefined });
+    let begun = 0;
+    const hang = () => (begun++, never);
+    void publishByKey(messagesOf(20), hang, { ...stuck, progress: kind("retry") });
+    void publishByKey(messagesOf(20), hang, { ...stuck, progress: kind("new") });
+    // Three of those that failed before, two new ones; the long places are taken, so those stay where they are.
+    await sleep(80);
+    expect(begun).toBe(5);
+    const fresh = new PublishSlots(2, 3);
+    begun = 0;
+    void publishByKey(messagesOf(20), hang, { ...stuck, slots: fresh, progress: kind("new") });
+    await vi.waitUntil(() => begun === 5, { timeout: 5000 });
+    await sleep(80);
+    expect(begun).toBe(5);
+  });
+
   it("takes no messages", async () => {
     expect(await publishByKey([], async () => published, { concurrency: 3, signal })).toEqual([]);
   });
@@ -115,6 +175,30 @@ describe("publishEach", () => {
       "unavailable",
     ]);
     expect(publisher.keepsKeyOrder).toBe(true);
+  });
+
+  it("gives up a message without an answer, and aborts its signal", async () => {
+    let aborted = false;
+    const publisher = publishEach(
+      ({ key }, given) =>
+        key === "b"
+          ? Promise.resolve()
+          : new Promise(() => given.addEventListener("abort", () => void (aborted = true))),
+      { timeoutMs: 20 },
+    );
+    const messages = ["a", "b"].map((key) => ({ ...m(0, key) }) as unknown as Message);
+    const [hung, sent] = await publisher.publish(messages, signal);
+    expect(hung).toMatchObject({ status: "failed", error: { code: "handler_timeout" } });
+    expect(sent).toEqual(published);
+    expect(aborted).toBe(true);
+  });
+
+  it("takes route and pause of an UnavailableError", async () => {
+    const publisher = publishEach(async () => {
+      throw new UnavailableError("busy", { route: "https://a.example", retryAfterMs: 5000 });
+    });
+    const results = await publisher.publish([m(0, "a") as unknown as Message], signal);
+    expect(results).toMatchObject([{ status: "unavailable", route: "https://a.example", retryAfterMs: 5000 }]);
   });
 
   it("refuses wrong options", () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Claim, Outcome, Publisher, PublishResult } from "../../../src/core/contracts.ts";
 import type { Message } from "../../../src/core/message.ts";
-import { buryDead } from "../../../src/relay/dead-letters.ts";
+import { announceDead } from "../../../src/relay/dead-letters.ts";
 import type { RelayEvent } from "../../../src/relay/relay-events.ts";
 import { relaySettings } from "../../../src/relay/relay-options.ts";
 import { claimOf, message } from "./sample-claim.ts";
@@ -28,7 +28,7 @@ async function bury(answer: ((sent: readonly Message[]) => readonly PublishResul
     onEvent: (event) => void events.push(event),
   });
   const outcomes: Outcome[] = [PUBLISHED, DEAD];
-  await buryDead(claim ?? claimOf([message(1), message(2)]), outcomes, settings, new AbortController().signal);
+  await announceDead(claim ?? claimOf([message(1), message(2)]), outcomes, settings, new AbortController().signal);
   return { outcomes, sent, events };
 }
 

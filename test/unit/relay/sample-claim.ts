@@ -17,5 +17,5 @@ export function message(n: number, key: string | null = "k"): Message {
 }
 
 export function claimOf(messages: readonly Message[], more: Partial<Claim> = {}): Claim {
-  return { messages, attempts: undefined, alone: false, crashes: 0, ...more };
+  return { kind: "new", messages, attempts: undefined, alone: false, crashes: 0, ...more };
 }

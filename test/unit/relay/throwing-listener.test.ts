@@ -13,8 +13,8 @@ function queueOf(claim: Claim) {
   let held = false;
   const session: QueueSession = {
     validUntil: systemClock.monotonic() + 60_000,
-    async claim() {
-      if (held) return undefined;
+    async claim(kind) {
+      if (held || kind === "retry") return undefined;
       held = true;
       return claim;
     },
@@ -24,7 +24,9 @@ function queueOf(claim: Claim) {
     pickUp: async () => undefined,
     abandon: () => void (held = settled.length > 0),
     tend: async () => ({ lanes: 64, paused: false, parked: 0, blockedKeys: 0, full: false }),
-    nextDueAt: () => undefined,
+    nextRetryAt: () => undefined,
+    nextScheduledAt: () => undefined,
+    detach: (claim) => claim,
     leave: async () => undefined,
   };
   const store = { queue: { join: async () => session }, migrator: { check: async () => undefined } };

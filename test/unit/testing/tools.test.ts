@@ -65,7 +65,7 @@ describe("within", () => {
 
 describe("withCrashPoints", () => {
   it("passes every point of claim, publish and settle, in order", async () => {
-    const claim: Claim = { messages: [], attempts: undefined, alone: false, crashes: 0 };
+    const claim: Claim = { kind: "new", messages: [], attempts: undefined, alone: false, crashes: 0 };
     const session = { claim: async () => claim, settle: async () => undefined } as unknown as QueueSession;
     const store = { queue: { join: async () => session } } as unknown as Store;
     const points: string[] = [];
@@ -73,7 +73,7 @@ describe("withCrashPoints", () => {
       points.push(point),
     );
     const joined = await watched.store.queue.join({} as never);
-    await joined.claim();
+    await joined.claim("new");
     await watched.publisher.publish([], new AbortController().signal);
     await joined.settle(claim, []);
     expect(points).toEqual(["claimed", "publishing", "published", "settling", "settled"]);

@@ -1,0 +1,41 @@
+import { backoffMs } from "../core/backoff.ts";
+import type { BackoffOptions } from "../core/backoff.ts";
+import type { Clock } from "../core/contracts.ts";
+import { describeError } from "../core/errors.ts";
+import type { RelayEvent } from "./relay-events.ts";
+
+interface Settings {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly outageBackoff: BackoffOptions;
+  readonly emit: (event: RelayEvent) => void;
+}
+
+/** The whole target is out. New and failed messages share the waiting, so that it is tried and told once. */
+export class TargetOutage {
+  readonly #settings: Settings;
+  #attempt = 0;
+  #until = 0;
+
+  constructor(settings: Settings) {
+    this.#settings = settings;
+  }
+
+  /** Found out again; how long to wait before the next try. */
+  found(cause: unknown, retryAfterMs = 0): number {
+    const { name: relay, clock, outageBackoff, emit } = this.#settings;
+    const now = clock.monotonic();
+    if (this.#until > now) return this.#until - now;
+    const delayMs = Math.max(10, backoffMs(++this.#attempt, outageBackoff), retryAfterMs);
+    this.#until = now + delayMs;
+    emit({ type: "outage", relay, error: describeError(cause), attempt: this.#attempt, delayMs });
+    return delayMs;
+  }
+
+  over(): void {
+    if (this.#attempt === 0) return;
+    this.#attempt = 0;
+    this.#until = 0;
+    this.#settings.emit({ type: "recovered", relay: this.#settings.name });
+  }
+}
