@@ -167,7 +167,8 @@ export class MongoSession implements QueueSession {
     }
     if (claim === undefined) {
       // Nothing is left that could kill its owner.
-      if (kind === "new" && this.#crashes > 0 && this.#idle) await this.#renew(true);
+      const nothingLeft = kind === "new" && this.#keys.parked === 0 && this.#idle;
+      if (this.#crashes > 0 && nothingLeft) await this.#renew(true);
       return undefined;
     }
     this.#claimLimit = Math.min(batch.messages, this.#claimLimit * 2);
