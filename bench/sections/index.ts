@@ -3,6 +3,7 @@ import * as backlog from "./backlog.ts";
 import * as brokers from "./brokers.ts";
 import * as drain from "./drain.ts";
 import * as enqueue from "./enqueue.ts";
+import * as failing from "./failing.ts";
 import * as inbox from "./inbox.ts";
 import * as latency from "./latency.ts";
 import * as mongodb from "./mongodb.ts";
@@ -16,7 +17,16 @@ interface Section {
   run(context: Context): Promise<void>;
 }
 
-export type SectionName = "drain" | "enqueue" | "latency" | "inbox" | "backlog" | "peers" | "brokers" | "mongodb";
+export type SectionName =
+  | "drain"
+  | "enqueue"
+  | "latency"
+  | "inbox"
+  | "backlog"
+  | "failing"
+  | "peers"
+  | "brokers"
+  | "mongodb";
 
 /** In the order of the run. A new section is a file beside this one and a line here. */
 export const SECTIONS: Record<SectionName, Section> = {
@@ -25,6 +35,7 @@ export const SECTIONS: Record<SectionName, Section> = {
   latency: { ...latency, byDefault: true },
   inbox: { ...inbox, byDefault: true },
   backlog: { ...backlog, byDefault: true },
+  failing: { ...failing, byDefault: "full" },
   // Part of drain already.
   peers: { ...peers, byDefault: false },
   // The servers alone take a quarter of a quick run to start.

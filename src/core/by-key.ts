@@ -1,5 +1,5 @@
 import type { ClaimKind, PublishProgress, PublishResult } from "./contracts.ts";
-import { PublishSlots } from "./publish-slots.ts";
+import { PublishSlots, type Place } from "./publish-slots.ts";
 
 export interface ByKeyOptions {
   /** How many at once, each of another key. */
@@ -33,7 +33,11 @@ export function publishByKey<M extends Keyed>(
   return new KeyedBatch(messages, each, options).run();
 }
 
-type Chain<M> = [index: number, message: M][];
+interface Chain<M> {
+  /** Undefined for a message without a key. */
+  readonly key: string | undefined;
+  readonly messages: [index: number, message: M][];
+}
 
 class KeyedBatch<M extends Keyed> {
   readonly #each: (message: M) => Promise<PublishResult>;
@@ -42,9 +46,12 @@ class KeyedBatch<M extends Keyed> {
   readonly #kind: ClaimKind;
   readonly #slots: PublishSlots;
   readonly #results: PublishResult[];
-  readonly #chains: Iterator<Chain<M>>;
   readonly #done = Promise.withResolvers<void>();
-  #next: IteratorResult<Chain<M>>;
+  /** Keys that went through lately, and all others. */
+  readonly #good: Waiting<Chain<M>>;
+  readonly #other: Waiting<Chain<M>>;
+  /** Those that the relay no longer waits for. */
+  readonly #passedOn = new Waiting<Chain<M>>([]);
   #running = 0;
   /** The target is out. */
   #out = false;
@@ -56,13 +63,15 @@ class KeyedBatch<M extends Keyed> {
     this.#kind = options.progress?.kind ?? "new";
     this.#slots = options.slots ?? new PublishSlots(options.concurrency);
     this.#results = messages.map(() => NOT_TRIED);
-    this.#chains = chainsOf(messages).values();
-    this.#next = this.#chains.next();
+    const chains = chainsOf(messages);
+    const isGood = ({ key }: Chain<M>) => key !== undefined && this.#slots.isGood(key);
+    this.#good = new Waiting(chains.filter(isGood));
+    this.#other = new Waiting(this.#good.size === 0 ? chains : chains.filter((chain) => !isGood(chain)));
   }
 
   async run(): Promise<PublishResult[]> {
     const begin = () => this.#begin();
-    const forget = this.#slots.onRoom(begin);
+    const forget = this.#slots.onChange(begin);
     this.#signal.addEventListener("abort", begin);
     try {
       this.#begin();
@@ -75,42 +84,66 @@ class KeyedBatch<M extends Keyed> {
   }
 
   get #ended(): boolean {
-    return this.#next.done === true || this.#out || this.#signal.aborted;
+    return this.#out || this.#signal.aborted;
   }
 
   #begin(): void {
-    while (!this.#ended && this.#slots.take(this.#kind)) {
-      const chain: Chain<M> = this.#next.value;
-      this.#next = this.#chains.next();
-      this.#running++;
-      this.#send(chain).catch((error: unknown) => this.#done.reject(error));
+    if (!this.#ended) {
+      this.#beginSome(this.#good, this.#kind, true);
+      this.#beginSome(this.#other, this.#kind, false);
+      if (this.#slots.clogged && this.#progress !== undefined) this.#passOn();
+      this.#beginSome(this.#passedOn, "retry", false);
     }
-    if (!this.#ended) return;
-    for (; this.#next.done !== true; this.#next = this.#chains.next()) {
-      for (const [index] of this.#next.value) this.#tell(index, NOT_TRIED);
-    }
-    if (this.#running === 0) this.#done.resolve();
+    // Asked again: what was begun may have found the target out at once.
+    if (this.#ended) this.#giveUp();
+    if (this.#running + this.#good.size + this.#other.size + this.#passedOn.size === 0) this.#done.resolve();
   }
 
-  async #send(chain: Chain<M>): Promise<void> {
-    let place: "quick" | "long" = this.#kind === "new" ? "quick" : "long";
+  #beginSome(chains: Waiting<Chain<M>>, kind: ClaimKind, good: boolean): void {
+    while (chains.size > 0 && !this.#ended) {
+      const place = this.#slots.take(kind, good);
+      if (place === undefined) return;
+      this.#running++;
+      this.#send(chains.next(), place, chains === this.#passedOn).catch((error: unknown) => this.#done.reject(error));
+    }
+  }
+
+  /** Nobody waits for these any more: they are begun when those are through that take long. */
+  #passOn(): void {
+    while (this.#other.size > 0) {
+      const chain = this.#other.next();
+      this.#progress!.onResult(chain.messages[0]![0], { status: "running" });
+      this.#hold(chain, 1);
+      this.#passedOn.add(chain);
+    }
+  }
+
+  #giveUp(): void {
+    for (const chains of [this.#good, this.#other]) {
+      while (chains.size > 0) for (const [index] of chains.next().messages) this.#tell(index, NOT_TRIED);
+    }
+    // Those wait with their keys already.
+    while (this.#passedOn.size > 0) this.#tell(this.#passedOn.next().messages[0]![0], HELD);
+  }
+
+  async #send(chain: Chain<M>, place: Place, alreadyPassedOn: boolean): Promise<void> {
+    let passedOn = alreadyPassedOn;
+    let taken = place;
     try {
-      for (let n = 0; n < chain.length && !this.#out && !this.#signal.aborted; n++) {
-        const [index, message] = chain[n]!;
-        let passedOn = false;
+      for (let n = 0; n < chain.messages.length && !this.#ended; n++) {
+        const [index, message] = chain.messages[n]!;
         const onLong = () => {
-          place = "long";
           passedOn = true;
           this.#progress!.onResult(index, { status: "running" });
           this.#hold(chain, n + 1);
         };
-        const use = this.#slots.begin(this.#kind, this.#progress === undefined ? undefined : onLong);
-        // Of a chain in a long place, every message may be passed on.
+        const use = this.#slots.begin(taken, this.#progress === undefined || passedOn ? undefined : onLong);
         let result: PublishResult | undefined;
         try {
           result = await this.#each(message);
         } finally {
-          this.#slots.end(use, result?.status === "published");
+          taken = use.place;
+          this.#slots.end(use, chain.key, result?.status === "published");
         }
         this.#tell(index, result);
         if (result.status === "unavailable" && result.route === undefined) this.#out = true;
@@ -119,7 +152,7 @@ class KeyedBatch<M extends Keyed> {
       }
     } finally {
       this.#running--;
-      this.#slots.free(place);
+      this.#slots.free(taken);
       this.#begin();
     }
   }
@@ -129,8 +162,30 @@ class KeyedBatch<M extends Keyed> {
     this.#progress?.onResult(index, result);
   }
 
-  #hold(chain: Chain<M>, from: number): void {
-    for (const [index] of chain.slice(from)) if (this.#results[index] !== HELD) this.#tell(index, HELD);
+  #hold({ messages }: Chain<M>, from: number): void {
+    for (const [index] of messages.slice(from)) if (this.#results[index] !== HELD) this.#tell(index, HELD);
+  }
+}
+
+/** What waits for its turn; taking one costs nothing, however many there are. */
+class Waiting<T> {
+  readonly #items: T[];
+  #taken = 0;
+
+  constructor(items: T[]) {
+    this.#items = items;
+  }
+
+  get size(): number {
+    return this.#items.length - this.#taken;
+  }
+
+  add(item: T): void {
+    this.#items.push(item);
+  }
+
+  next(): T {
+    return this.#items[this.#taken++]!;
   }
 }
 
@@ -139,20 +194,16 @@ function chainsOf<M extends Keyed>(messages: readonly M[]): Chain<M>[] {
   const chains: Chain<M>[] = [];
   const byKey = new Map<string, Chain<M>>();
   for (const [index, message] of messages.entries()) {
-    const { stream = "", key } = message;
-    if (key == null) {
-      chains.push([[index, message]]);
+    const { stream = "", key: name } = message;
+    const key = name == null ? undefined : `${stream}\0${name}`;
+    const known = key === undefined ? undefined : byKey.get(key);
+    if (known !== undefined) {
+      known.messages.push([index, message]);
       continue;
     }
-    const name = `${stream}\0${key}`;
-    const chain = byKey.get(name);
-    if (chain === undefined) {
-      const first: Chain<M> = [[index, message]];
-      byKey.set(name, first);
-      chains.push(first);
-    } else {
-      chain.push([index, message]);
-    }
+    const chain: Chain<M> = { key, messages: [[index, message]] };
+    if (key !== undefined) byKey.set(key, chain);
+    chains.push(chain);
   }
   return chains;
 }

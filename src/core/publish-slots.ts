@@ -1,12 +1,14 @@
 import type { ClaimKind } from "./contracts.ts";
 
+export type Place = "quick" | "long";
+
 /** A message that is being sent. */
 export interface SlotUse {
-  readonly kind: ClaimKind;
+  place: Place;
   readonly startedAt: number;
   /** Called once when it takes much longer than others do; undefined: nothing is done about it. */
   readonly onLong: (() => void) | undefined;
-  /** It no longer takes the place of a quick one. */
+  /** It takes much longer than others do. */
   long: boolean;
 }
 
@@ -14,18 +16,25 @@ export interface SlotUse {
 const LONG_MS = 25;
 /** Times as long as messages usually take. */
 const LONG_FACTOR = 4;
+/** How many keys are remembered that went through. */
+const GOOD_KEYS = 10_000;
 
 /**
  * How many messages a publisher has in hand at once, over all its batches. New messages have the quick places. One that
  * takes much longer than others do moves to a long place, and messages that failed before are tried in long places only:
- * so that messages which fail slowly leave the quick places to all others.
+ * so that messages which fail slowly leave the quick places to all others. When the long places are taken too, keys that
+ * have not gone through lately keep to half of the quick places.
  */
 export class PublishSlots {
-  readonly #limit: { readonly quick: number; readonly long: number };
-  readonly #used = { quick: 0, long: 0 };
+  readonly #limit: Readonly<Record<Place, number>>;
+  readonly #used: Record<Place, number> = { quick: 0, long: 0 };
   /** In the order in which they began. */
   readonly #running = new Set<SlotUse>();
-  readonly #waiting = new Set<() => void>();
+  readonly #listeners = new Set<() => void>();
+  /** The last of them at the end. */
+  readonly #goodKeys = new Set<string>();
+  /** Messages that take long in quick places, because the long ones are taken. */
+  #stuck = 0;
   #usualMs = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -33,38 +42,53 @@ export class PublishSlots {
     this.#limit = { quick, long };
   }
 
-  /** Takes a place if there is one. */
-  take(kind: ClaimKind): boolean {
-    const place = kind === "new" ? "quick" : "long";
-    if (this.#used[place] >= this.#limit[place]) return false;
-    this.#used[place]++;
-    return true;
+  /** So many messages take long that new ones would have to wait for them. */
+  get clogged(): boolean {
+    return this.#stuck > 0 && this.#stuck >= Math.ceil(this.#limit.quick / 2);
   }
 
-  /** Calls back, again and again until told otherwise, when there may be a place. */
-  onRoom(listener: () => void): () => void {
-    this.#waiting.add(listener);
-    return () => void this.#waiting.delete(listener);
+  isGood(key: string): boolean {
+    return this.#goodKeys.has(key);
+  }
+
+  /** Takes a place if there is one. */
+  take(kind: ClaimKind, good: boolean): Place | undefined {
+    const place = kind === "new" ? "quick" : "long";
+    const limit = this.#stuck > 0 && place === "quick" && !good ? this.#limit.quick / 2 : this.#limit[place];
+    if (this.#used[place] >= limit) return undefined;
+    this.#used[place]++;
+    return place;
+  }
+
+  /** Calls back, again and again until told otherwise, when there may be a place, or there is a clog. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
   }
 
   /** Begins a message in a place that was taken. */
-  begin(kind: ClaimKind, onLong: (() => void) | undefined): SlotUse {
-    const use = { kind, startedAt: performance.now(), onLong, long: kind === "retry" };
+  begin(place: Place, onLong: (() => void) | undefined): SlotUse {
+    const use = { place, startedAt: performance.now(), onLong, long: false };
     this.#running.add(use);
     if (onLong !== undefined && this.#timer === undefined) this.#watch();
     return use;
   }
 
   /** Ends a message; its place stays taken. */
-  end(use: SlotUse, published: boolean): void {
+  end(use: SlotUse, key: string | undefined, published: boolean): void {
     this.#running.delete(use);
     if (published) this.#usualMs = this.#usualMs * 0.9 + (performance.now() - use.startedAt) * 0.1;
+    if (key === undefined) return;
+    this.#goodKeys.delete(key);
+    if (!published) return;
+    this.#goodKeys.add(key);
+    if (this.#goodKeys.size > GOOD_KEYS) this.#goodKeys.delete(this.#goodKeys.values().next().value!);
   }
 
-  free(place: "quick" | "long"): void {
+  free(place: Place): void {
     this.#used[place]--;
-    if (place === "long") this.#moveLong();
-    for (const listener of this.#waiting) listener();
+    if (this.#stuck > 0) this.#look();
+    else this.#tell();
   }
 
   get #longMs(): number {
@@ -78,7 +102,7 @@ export class PublishSlots {
     this.#timer = setTimeout(
       () => {
         this.#timer = undefined;
-        this.#moveLong();
+        this.#look();
         this.#watch();
       },
       // Those that are too long already wait for a place.
@@ -87,21 +111,28 @@ export class PublishSlots {
     this.#timer.unref();
   }
 
-  #moveLong(): void {
+  /** Moves what takes long, and counts what cannot be moved. */
+  #look(): void {
     const longAgo = performance.now() - this.#longMs;
+    this.#stuck = 0;
     for (const use of this.#running) {
-      if (use.startedAt > longAgo) return;
+      if (use.startedAt > longAgo) break;
       if (use.onLong === undefined) continue;
-      if (!use.long) {
-        if (this.#used.long >= this.#limit.long) continue;
+      if (use.place === "quick" && this.#used.long < this.#limit.long) {
         this.#used.long++;
         this.#used.quick--;
-        use.long = true;
+        use.place = "long";
       }
-      this.#running.delete(use);
-      use.onLong();
-      for (const listener of this.#waiting) listener();
+      if (use.place === "quick") this.#stuck++;
+      else this.#running.delete(use);
+      if (!use.long) use.onLong();
+      use.long = true;
     }
+    this.#tell();
+  }
+
+  #tell(): void {
+    for (const listener of this.#listeners) listener();
   }
 }
 

@@ -10,6 +10,7 @@ import { PublishSlots } from "../../../src/core/publish-slots.ts";
 const { signal } = new AbortController();
 const published: PublishResult = { status: "published" };
 const m = (n: number, key: string | null, stream = "s") => ({ n, key, stream });
+const silent = (kind: "new" | "retry"): PublishProgress => ({ kind, onResult: () => undefined });
 const messagesOf = (count: number) => Array.from({ length: count }, (_, n) => m(n, null));
 
 describe("publishByKey", () => {
@@ -131,21 +132,51 @@ describe("publishByKey", () => {
   it("messages that take long, or are tried again, leave the quick places to new ones", async () => {
     const slots = new PublishSlots(2, 3);
     const never = new Promise<PublishResult>(() => undefined);
-    const stuck = { concurrency: 2, signal, slots };
-    const kind = (of: "new" | "retry"): PublishProgress => ({ kind: of, onResult: () => undefined });
     let begun = 0;
     const hang = () => (begun++, never);
-    void publishByKey(messagesOf(20), hang, { ...stuck, progress: kind("retry") });
-    void publishByKey(messagesOf(20), hang, { ...stuck, progress: kind("new") });
-    // Three of those that failed before, two new ones; the long places are taken, so those stay where they are.
-    await sleep(80);
+    void publishByKey(messagesOf(20), hang, { concurrency: 2, signal, slots, progress: silent("retry") });
+    void publishByKey(messagesOf(20), hang, { concurrency: 2, signal, slots, progress: silent("new") });
+    // Three of those that failed before, and two new ones, which stay where they are: the long places are taken.
+    await sleep(100);
     expect(begun).toBe(5);
-    const fresh = new PublishSlots(2, 3);
     begun = 0;
-    void publishByKey(messagesOf(20), hang, { ...stuck, slots: fresh, progress: kind("new") });
-    await vi.waitUntil(() => begun === 5, { timeout: 5000 });
+    const fresh = new PublishSlots(2, 3);
+    void publishByKey(messagesOf(20), hang, { concurrency: 2, signal, slots: fresh, progress: silent("new") });
+    // Three in long places, and half of the quick ones.
+    await vi.waitUntil(() => begun === 4, { timeout: 5000 });
     await sleep(80);
-    expect(begun).toBe(5);
+    expect(begun).toBe(4);
+  });
+
+  it("keys that went through lately flow while many others take long, and nobody waits for those", async () => {
+    const slots = new PublishSlots(4, 2);
+    const good = Array.from({ length: 3 }, (_, n) => m(n, `good-${n}`));
+    const options = { concurrency: 4, signal, slots };
+    await publishByKey(good, async () => published, { ...options, progress: silent("new") });
+    const told: string[] = [];
+    const progress: PublishProgress = { kind: "new", onResult: (i, { status }) => void told.push(`${i} ${status}`) };
+    let slow = 0;
+    const each = async ({ key }: { key: string | null }): Promise<PublishResult> => {
+      if (key!.startsWith("good")) return published;
+      slow++;
+      await sleep(300);
+      return { status: "failed", error: "slow" };
+    };
+    const bad = Array.from({ length: 30 }, (_, n) => m(n, `bad-${n}`));
+    const publishing = publishByKey(bad, each, { ...options, progress });
+    await vi.waitUntil(() => told.length === 30, { timeout: 5000 });
+    expect(told.every((line) => line.endsWith("running"))).toBe(true);
+    // Those in quick places are the last that wait for nothing: half of the places are theirs from now on.
+    await sleep(350);
+    for (let round = 0; round < 20; round++) {
+      const startedAt = performance.now();
+      await publishByKey(good, each, { ...options, progress: silent("new") });
+      expect(performance.now() - startedAt).toBeLessThan(250);
+    }
+    const results = await publishing;
+    expect(slow).toBe(30);
+    expect(results.every(({ status }) => status === "failed")).toBe(true);
+    expect(told.length).toBe(60);
   });
 
   it("takes no messages", async () => {

@@ -1,0 +1,133 @@
+import { fork } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import pg from "pg";
+import { createOutbox } from "../../src/index.ts";
+import { createPostgresStore } from "../../src/stores/postgres/index.ts";
+import type { Context } from "../lib/context.ts";
+import type { FailingReport } from "../lib/failing-relay.ts";
+import { quantile } from "../lib/stats.ts";
+
+export const summary = "healthy messages beside keys that fail: at once, in 50 ms, in 1 s";
+
+const PER_SECOND = 500;
+/** Transactions a second. */
+const COMMITS = 100;
+const HOW: Readonly<Record<string, number>> = { at_once: 0, in_50ms: 50, in_1s: 1000 };
+const COUNTS = { quick: [2000], full: [200, 2000, 20_000] };
+/** Failing keys are tried once before the measuring, but no longer than this is waited for. */
+const FIRST_TRIES_MS = 20_000;
+
+export async function run(context: Context): Promise<void> {
+  const seconds = context.quick ? 4 : 10;
+  const none = await measure(context, 0, 0, seconds);
+  note(context, "failing_none", none);
+  for (const count of context.quick ? COUNTS.quick : COUNTS.full) {
+    const rates: number[] = [];
+    for (const [how, failAfterMs] of Object.entries(HOW)) {
+      context.say(`failing: ${count} keys, ${how}`);
+      const healthy = await measure(context, count, failAfterMs, seconds);
+      note(context, `failing_${count}_${how}`, healthy);
+      rates.push(healthy.perSecond);
+    }
+    const worst = `failing_${count}_worst_rate`;
+    context.report.figure(worst, Math.min(...rates), "msg/s");
+    context.report.ratio(`failing_${count}_vs_none`, worst, "failing_none_rate", "≥ 0.9");
+  }
+}
+
+interface Healthy {
+  perSecond: number;
+  p50: number;
+  p99: number;
+  /** How long it took until each failing key was tried. */
+  firstTriesMs: number;
+}
+
+function note({ report }: Context, name: string, { perSecond, p50, p99, firstTriesMs }: Healthy): void {
+  report.figure(`${name}_rate`, perSecond, "msg/s", `${PER_SECOND} were enqueued each second`);
+  report.figure(`${name}_p50`, p50, "ms");
+  report.figure(`${name}_p99`, p99, "ms");
+  if (firstTriesMs > 0) report.figure(`${name}_first_tries`, firstTriesMs, "ms");
+}
+
+async function measure(context: Context, failing: number, failAfterMs: number, seconds: number): Promise<Healthy> {
+  const url = await context.database();
+  const pool = new pg.Pool({ connectionString: url, max: 4 });
+  const store = createPostgresStore({ client: pool });
+  await store.migrator.migrate();
+  const outbox = createOutbox({ store });
+  const commit = async (messages: { key: string; n: number }[]): Promise<void> => {
+    const client = await pool.connect();
+    try {
+      await client.query("begin");
+      await outbox.enqueue(
+        client,
+        messages.map(({ key, n }) => ({ stream: "s", type: "t", key, payload: { n } })),
+      );
+      await client.query("commit");
+    } finally {
+      client.release();
+    }
+  };
+  for (let from = 0; from < failing; from += 1000) {
+    const length = Math.min(1000, failing - from);
+    await commit(Array.from({ length }, (_, i) => ({ key: `failing-${from + i}`, n: -1 })));
+  }
+  const relay = fork(fileURLToPath(new URL("../lib/failing-relay.ts", import.meta.url)), [url, String(failAfterMs)]);
+  try {
+    await once(relay, "message");
+    const firstTriesMs = await untilTried(relay, failing);
+    const { committed, tookMs } = await writeHealthy(commit, seconds);
+    const arrivals = await answer(relay, "arrivals");
+    if (!("arrivals" in arrivals)) throw new Error("the relay gave another answer");
+    // What had arrived when the last one was written: the rate at which healthy messages leave.
+    const waits = arrivals.arrivals.map(([n, time]) => Number(BigInt(time) - committed[n]!) / 1e6);
+    const perSecond = (arrivals.arrivals.length * 1000) / tookMs;
+    return { perSecond, p50: quantile(waits, 0.5), p99: quantile(waits, 0.99), firstTriesMs };
+  } finally {
+    relay.send("stop");
+    await Promise.race([once(relay, "exit"), sleep(3000)]);
+    relay.kill("SIGKILL");
+    await pool.end();
+  }
+}
+
+async function untilTried(relay: ChildProcess, failing: number): Promise<number> {
+  const startedAt = performance.now();
+  while (performance.now() - startedAt < FIRST_TRIES_MS) {
+    const report = await answer(relay, "tried");
+    if ("tried" in report && report.tried >= failing) break;
+    await sleep(50);
+  }
+  return failing === 0 ? 0 : performance.now() - startedAt;
+}
+
+async function answer(relay: ChildProcess, question: string): Promise<FailingReport> {
+  const answered = once(relay, "message");
+  relay.send(question);
+  const [report] = (await answered) as [FailingReport];
+  return report;
+}
+
+/** Half of the messages have keys that come again and again, half have keys of their own. */
+async function writeHealthy(
+  commit: (messages: { key: string; n: number }[]) => Promise<void>,
+  seconds: number,
+): Promise<{ committed: bigint[]; tookMs: number }> {
+  const each = PER_SECOND / COMMITS;
+  const committed: bigint[] = [];
+  const startedAt = performance.now();
+  for (let tick = 0; tick < seconds * COMMITS; tick++) {
+    const numbers = Array.from({ length: each }, (_, i) => tick * each + i);
+    await commit(numbers.map((n) => ({ key: n % 2 === 0 ? `healthy-${n % 50}` : `once-${n}`, n })));
+    for (const n of numbers) committed[n] = process.hrtime.bigint();
+    const next = startedAt + ((tick + 1) * 1000) / COMMITS;
+    if (next > performance.now()) await sleep(next - performance.now());
+  }
+  // The last ones are on their way.
+  await sleep(200);
+  return { committed, tookMs: performance.now() - startedAt };
+}
