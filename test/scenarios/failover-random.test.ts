@@ -126,7 +126,8 @@ describe.skipIf(slot.skipped)("promotions at random", () => {
         server = { ...primary, url: standby.url, port: Number(new URL(standby.url).port) };
         pool = openPool(standby.url, 20);
         await until(
-          async () => (await pool.query("select pg_is_in_recovery() as r").catch(() => undefined))?.rows[0]?.r === false,
+          async () =>
+            (await pool.query("select pg_is_in_recovery() as r").catch(() => undefined))?.rows[0]?.r === false,
           { what: "promotion", timeoutMs: 30_000 },
         );
         // One dies with the old server, one is paused and finds out late, the others at once.

@@ -121,7 +121,7 @@ export function openSql(names: Names, { prev, running }: { prev: string; running
 with news as materialized (
   select ${lowest(names, "$5::text::xid8", "$6::text::bigint")} as lo, ${finished} as fin),
 opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce(news.lo, ${MAX_POSITION})
-  from news where ${mine} and c.cur is null and ${SOUND} and (news.lo is not null or news.fin <> '{}')
+  from news where ${mine} and c.cur is null and ${SOUND} and ${allVisible(names)} and (news.lo is not null or news.fin <> '{}')
   returning ${CURSOR_COLUMNS}, ${DURABLE})
 select * from opened union all
 select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (select 1 from opened)
@@ -137,7 +137,12 @@ export function openAllSql(names: Names, count: number): string {
   return `
 update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_xip(c.prev)")},
   lo = coalesce(${lowestPast(names, "pg_snapshot_xmax(c.prev)", "c.floor")}, ${MAX_POSITION})
-where (${mine.join(" or ")}) and c.cur is null and ${SOUND} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
+where (${mine.join(" or ")}) and c.cur is null and ${SOUND} and ${allVisible(names)} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
+}
+
+/** A window must not be opened over rows that row-level security may hide: it would step over them. */
+export function allVisible(names: Names): string {
+  return `not row_security_active(${literal(names.message)})`;
 }
 
 /** Null when a window would hold something. Parameters: the snapshot seen last, xmax of prev, what ran in it. */
@@ -176,6 +181,8 @@ export function copyPageSql(names: Names, shape: PageShape, params: readonly str
   const later = `pg_snapshot_xmax(pg_current_snapshot()) > pg_snapshot_xmax(${values[2]})`;
   values[2] = `(case when ${later} then ${values[2]} else 'from before the window' end)::pg_snapshot::text`;
   const settings = values.map((value, i) => `set_config('txbox.page_${i + 1}', ${value}, true)`);
+  // Rows that row-level security would hide make the statement fail instead.
+  settings.push("set_config('row_security', 'off', true)");
   if (!shape.stragglers) {
     for (const way of ["sort", "bitmapscan"]) settings.push(`set_config('enable_${way}', 'off', true)`);
   }

@@ -281,18 +281,23 @@ export function requireSound(view: RelayView, relay: string): void {
       retryable: true,
     });
   }
-  if (view.hidden.length > 0) {
-    const tables = view.hidden.join(", ");
-    throw new TxboxError("row_security", `Row-level security may hide rows of ${tables} from this role`, {
-      fix: "Let the role bypass it (alter role … bypassrls), or disable row-level security on the tables of txbox",
-    });
-  }
+  requireVisible(view);
   if (!view.exists) {
     throw new TxboxError("relay_dropped", `Relay "${relay}" does not exist any more`, {
       fix: "Start it anew to create it again",
     });
   }
   if (view.cursors.some((cursor) => cursor.restored)) throw restoredCopy();
+}
+
+/** Rows that are hidden from the relay would be skipped for ever. */
+export function requireVisible(view: RelayView): void {
+  if (view.hidden.length > 0) {
+    const tables = view.hidden.join(", ");
+    throw new TxboxError("row_security", `Row-level security may hide rows of ${tables} from this role`, {
+      fix: "Let the role bypass it (alter role … bypassrls), or disable row-level security on the tables of txbox",
+    });
+  }
 }
 
 export function restoredCopy(): TxboxError {

@@ -21,7 +21,7 @@ import type { CopyRunner, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
-import { PostgresOwnership, requireSound } from "./postgres-ownership.ts";
+import { PostgresOwnership, requireSound, requireVisible } from "./postgres-ownership.ts";
 import { promoteDue } from "./schedule.ts";
 import { Settler } from "./settler.ts";
 import { WindowOpener } from "./window-opener.ts";
@@ -112,6 +112,7 @@ export class PostgresSession implements QueueSession {
 
   async join(): Promise<void> {
     const view = await this.#ownership.look();
+    requireVisible(view);
     if (view.exists) requireSameStreams(this.#options, view.streams);
     if (!view.standby) await this.#ownership.requireOwnLog();
     if (!view.exists && !view.standby) await this.#ownership.createRelay(this.#options.start, this.#options.streams);

@@ -1,7 +1,7 @@
 import type { BlockedKey } from "./blocked-keys.ts";
 import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Cursor } from "./postgres-cursor.ts";
-import { DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
+import { allVisible, DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 import type { SettleBatch } from "./settle-batch.ts";
 
@@ -68,7 +68,7 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     parts.unshift(`news as materialized (select ${lo} as lo, ${fin} as fin),
      next as (select case when is_news then pg_current_snapshot() end as cur, case when is_news then fin end as fin,
          case when is_news then coalesce(lo, ${MAX_POSITION}) end as lo
-       from (select *, lo is not null or fin <> '{}' as is_news from news) n)`);
+       from (select *, (lo is not null or fin <> '{}') and ${allVisible(names)} as is_news from news) n)`);
   }
   if (batch.messages > 0 && batch.done !== undefined) {
     parts.push(`receipts as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
