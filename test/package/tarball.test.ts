@@ -5,6 +5,23 @@ import { formatMessage } from "publint/utils";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { bins, entryPoints, packPackage, type PackedPackage, root } from "./packed-package.ts";
 
+/** An application in one file, as bundlers make it. */
+const BUNDLED = `
+import { PGlite } from "@electric-sql/pglite";
+import { createOutbox, createRelay, publishEach } from "txbox";
+import { createPostgresStore } from "txbox/postgres";
+
+const db = new PGlite();
+const store = createPostgresStore({ client: db });
+await store.migrator.migrate();
+const foreign = await db.query("select to_regclass('public.foreign_table') as found");
+await db.transaction((tx) => createOutbox({ store }).enqueue(tx, { stream: "s", type: "t", key: "k", payload: { n: 1 } }));
+const got = [];
+await createRelay({ store, name: "r", publisher: publishEach(async ({ body }) => void got.push(body)) }).drainOnce();
+await db.close();
+console.log(JSON.stringify({ foreign: foreign.rows[0].found, got }));
+`;
+
 describe("the packed tarball", () => {
   let packed: PackedPackage;
 
@@ -113,5 +130,20 @@ describe("the packed tarball", () => {
       "--exclude-entrypoints",
       "./package.json",
     ]);
+  });
+
+  test("runs its own migrations in a bundle, not the files that lie beside it", async () => {
+    const out = join(packed.consumer, "bundled");
+    mkdirSync(join(out, "migrations"), { recursive: true });
+    mkdirSync(join(packed.consumer, "node_modules", "@electric-sql"), { recursive: true });
+    const pglite = join("node_modules", "@electric-sql", "pglite");
+    if (!existsSync(join(packed.consumer, pglite))) symlinkSync(join(root, pglite), join(packed.consumer, pglite));
+    writeFileSync(join(out, "migrations", "0001_init.sql"), "create table public.foreign_table ();");
+    writeFileSync(join(packed.consumer, "program.mjs"), BUNDLED);
+    const file = join(out, "program.mjs");
+    const how = ["--format", "esm", "--platform", "node", "--external", "@electric-sql/pglite"];
+    await packed.run("rolldown", ["program.mjs", "--file", file, ...how]);
+    const printed = JSON.parse((await packed.run("node", [file])).trim().split("\n").at(-1)!) as unknown;
+    expect(printed).toEqual({ foreign: null, got: ['{"n":1}'] });
   });
 });
