@@ -1,4 +1,4 @@
-import type { QueueSession, SessionState } from "../core/contracts.ts";
+import type { QueueSession, SessionState, Store } from "../core/contracts.ts";
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import type { RelayOptions, RelaySettings } from "./relay-options.ts";
 import { relaySettings } from "./relay-options.ts";
@@ -65,7 +65,7 @@ class StandingRelay implements Relay {
     try {
       await this.#join();
     } catch (error) {
-      if (!mayPass(error)) {
+      if (!mayPass(error, this.#settings.store)) {
         this.#running = false;
         throw error;
       }
@@ -244,11 +244,7 @@ async function within(ms: number, promise: Promise<unknown>): Promise<void> {
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** PostgreSQL: a wrong password or role, a database that does not exist. MongoDB: a wrong user or password. */
-const WRONG_ADDRESS: ReadonlySet<unknown> = new Set(["28P01", "28000", "3D000", 18]);
-
 /** Whether waiting may mend it: a database that is away, a standby that may be promoted. */
-function mayPass(error: unknown): boolean {
-  if (error instanceof TxboxError) return error.retryable;
-  return !WRONG_ADDRESS.has((error as { code?: unknown } | null)?.code);
+function mayPass(error: unknown, store: Store): boolean {
+  return error instanceof TxboxError ? error.retryable : store.classify(error) !== "configuration";
 }
