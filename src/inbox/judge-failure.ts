@@ -14,6 +14,8 @@ const NOT_THE_MESSAGE: ReadonlySet<string> = new Set([
 /** Said by the ledger before it runs a handler: this store or server has no transactions. */
 const NOT_THE_MESSAGE_BEFORE: ReadonlySet<string> = new Set(["no_transaction", "invalid_option"]);
 const NEVER: ReadonlySet<string> = new Set(["permanent", "receipt_expired"]);
+/** Said of a message that the own log has no room for. */
+const NEVER_BEFORE: ReadonlySet<string> = new Set(["payload_too_large"]);
 
 /**
  * Decides between "this message failed" and "the database is out". Before the handler has begun, errors are the
@@ -26,6 +28,7 @@ export function judgeFailure(error: unknown, handlerBegan: boolean, store: Pick<
   if (code !== undefined && NOT_THE_MESSAGE.has(code)) return { status: "unavailable", error };
   if (handlerBegan)
     return { status: store.classify(error, "handler") === "unavailable" ? "unavailable" : "failed", error };
+  if (code !== undefined && NEVER_BEFORE.has(code)) return { status: "rejected", error };
   if (error instanceof TxboxError) {
     return { status: NOT_THE_MESSAGE_BEFORE.has(error.code) ? "unavailable" : "failed", error };
   }

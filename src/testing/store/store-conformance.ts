@@ -1,4 +1,5 @@
 import { claimCases } from "./claim-cases.ts";
+import { contentCases } from "./content-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
@@ -19,6 +20,7 @@ import { writerCases } from "./writer-cases.ts";
 /** What every store must do, as data; see docs/writing-an-adapter.md. */
 export const storeConformance: readonly StoreCase[] = [
   ...writerCases,
+  ...contentCases,
   ...scheduleCases,
   ...windowCases,
   ...claimCases,
