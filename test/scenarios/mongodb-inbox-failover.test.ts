@@ -18,6 +18,15 @@ interface Effect {
   n: number;
 }
 
+/** Half of the handlers are in the midst of an operation when it happens, the others between two. */
+async function linger(n: number, operation: () => Promise<unknown>): Promise<void> {
+  if (n % 2 === 0) return sleep(1500);
+  for (let i = 0; i < 300; i++) {
+    await operation();
+    await sleep(5);
+  }
+}
+
 /** How the handlers' errors come to the inbox: as the driver throws them, or in an error of the application's own. */
 const ways: [how: string, wrap: (error: unknown) => unknown][] = [
   ["as they are", (error) => error],
@@ -65,12 +74,7 @@ describe.skipIf(slot.skipped)("a primary that goes while handlers run", () => {
           try {
             await effects.insertOne({ _id: `${id}:first`, n: payload }, { session });
             if (++begun === MESSAGES) inHand.resolve();
-            // Half of them are in the midst of an operation when it happens.
-            if (begun <= MESSAGES && payload % 2 === 0) await sleep(1500);
-            for (let i = 0; begun <= MESSAGES && payload % 2 === 1 && i < 300; i++) {
-              await effects.findOne({ _id: "none" }, { session });
-              await sleep(5);
-            }
+            if (begun <= MESSAGES) await linger(payload, () => effects.findOne({ _id: "none" }, { session }));
             await effects.insertOne({ _id: `${id}:second`, n: payload }, { session });
           } catch (error) {
             throw wrap(error);
