@@ -11,7 +11,7 @@ export {
 export type { RelayEvent } from "./relay/relay-events.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
-export { createInbox, type Inbox, type InboxOptions } from "./inbox/inbox.ts";
+export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./inbox/inbox.ts";
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
 export type { Handled } from "./inbox/process-message.ts";
 export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";

@@ -54,7 +54,7 @@ export function toJson(value: unknown, field: string): string {
 
 /** What the handler gets: parsed JSON, text, or bytes, by content type. Anything else can never work. */
 export function decodePayload(body: string | Uint8Array, contentType: string | undefined): unknown {
-  if (contentType === undefined || JSON_TYPE.test(contentType)) {
+  if (isJsonType(contentType)) {
     try {
       return JSON.parse(typeof body === "string" ? body : utf8(body)) as unknown;
     } catch (error) {
@@ -65,7 +65,7 @@ export function decodePayload(body: string | Uint8Array, contentType: string | u
       });
     }
   }
-  if (typeof body === "string" || !TEXT_TYPE.test(contentType)) return body;
+  if (typeof body === "string" || !TEXT_TYPE.test(contentType ?? "")) return body;
   try {
     return utf8(body);
   } catch (error) {
@@ -73,9 +73,15 @@ export function decodePayload(body: string | Uint8Array, contentType: string | u
   }
 }
 
+/** Without a content type a body is JSON. */
+export function isJsonType(contentType: string | undefined): boolean {
+  return contentType === undefined || JSON_TYPE.test(contentType);
+}
+
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-function utf8(bytes: Uint8Array): string {
+/** The text of bytes, without a byte order mark; throws when they are none. */
+export function utf8(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 

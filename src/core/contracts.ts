@@ -386,6 +386,9 @@ export interface StoreCapabilities {
  */
 export type StoreFailure = "unavailable" | "conflict" | "configuration" | "statement";
 
+/** Who may have brought an error about: only the store's own statements ran, or a handler's as well. */
+export type FailureOrigin = "store" | "handler";
+
 export interface Store<Tx = unknown> {
   readonly name: string;
   readonly capabilities: StoreCapabilities;
@@ -395,7 +398,11 @@ export interface Store<Tx = unknown> {
   readonly migrator: Migrator;
   readonly maintenance: Maintenance;
   readonly admin: Admin;
-  classify(error: unknown): StoreFailure | undefined;
+  /**
+   * With the origin `handler`, what a handler can bring about by itself is no outage: a limit of its session, a
+   * transaction that it made read-only, another server that it could not reach.
+   */
+  classify(error: unknown, origin?: FailureOrigin): StoreFailure | undefined;
   /** What stands for the transaction where there are none: `capabilities.transactions` is false. */
   readonly withoutTransaction?: Tx;
 }

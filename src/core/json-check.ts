@@ -15,6 +15,8 @@ function inspect(value: unknown, path: string, above: object[]): string | undefi
     case "function":
     case "symbol":
       return `${path} is a ${typeof value}`;
+    case "number":
+      return Number.isFinite(value) ? undefined : `${path} is ${value}, which JSON turns into null`;
     case "bigint":
       // Some programs give BigInt a toJSON.
       return "toJSON" in BigInt.prototype ? undefined : `${path} is a bigint`;
@@ -64,7 +66,7 @@ function emptied(value: object, path: string): string | undefined {
 function isPlainScalar(value: unknown): boolean {
   return (
     typeof value === "string" ||
-    typeof value === "number" ||
+    Number.isFinite(value) ||
     typeof value === "boolean" ||
     value === null ||
     value === undefined

@@ -8,6 +8,7 @@ import type {
   Publisher,
   PublishResult,
   ReceiptFilter,
+  Store,
   Subscriber,
   Writer,
 } from "../core/contracts.ts";
@@ -22,7 +23,7 @@ import { MessageProcessor, type Attempt, type Handled } from "./process-message.
 import { fromStored } from "./stored-message.ts";
 
 export interface InboxOptions<Map extends EventMap, Tx> {
-  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never>; readonly migrator?: Migrator };
+  store: InboxStore<Tx>;
   /** Names the receipts: each consumer handles each message once. */
   consumer: string;
   /** Types messages and handlers without naming the transaction type; see `defineEvents`. */
@@ -37,6 +38,14 @@ export interface InboxOptions<Map extends EventMap, Tx> {
   unknownTypes?: UnknownTypes;
   /** Answers for duplicates without the database; the ledger decides on all others. See `createRedisReceiptFilter`. */
   filter?: ReceiptFilter;
+}
+
+/** The roles of a store that an inbox needs. */
+export interface InboxStore<Tx> {
+  readonly ledger: Ledger<Tx>;
+  readonly writer: Writer<never>;
+  readonly classify: Store["classify"];
+  readonly migrator?: Migrator;
 }
 
 /** Makes each message take effect once: its receipt and the handler's changes are one transaction. */
@@ -142,14 +151,15 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
 
 const SCHEMA_CHECK_MS = 5000;
 
-/** A missing or other schema is said at once. A database that is away at the moment is no reason not to start. */
-async function requireSchema({ migrator }: { readonly migrator?: Migrator }): Promise<void> {
+/** What waiting cannot mend is said at once. A database that is away at the moment is no reason not to start. */
+async function requireSchema(store: Pick<InboxStore<unknown>, "migrator" | "classify">): Promise<void> {
+  const { migrator } = store;
   if (migrator === undefined) return;
   const over = new AbortController();
   try {
     await Promise.race([migrator.check(), systemClock.sleep(SCHEMA_CHECK_MS, over.signal)]);
   } catch (error) {
-    if (errorCode(error)?.startsWith("schema_") === true) throw error;
+    if (errorCode(error)?.startsWith("schema_") === true || store.classify(error) === "configuration") throw error;
   } finally {
     over.abort();
   }

@@ -1,6 +1,6 @@
 import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
-import type { HandleResult, Ledger, Receipt, ReceiptFilter, Writer } from "../core/contracts.ts";
+import type { HandleResult, Ledger, Receipt, ReceiptFilter, Store, Writer } from "../core/contracts.ts";
 import { describeError, errorCode } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
@@ -20,7 +20,7 @@ export type Attempt =
   | Exclude<HandleResult, { status: "done" }>;
 
 export interface ProcessingOptions<Tx> {
-  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never> };
+  store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never>; readonly classify: Store["classify"] };
   consumer: string;
   handlerTimeoutMs: number;
   maxAttempts: number | undefined;
@@ -103,7 +103,7 @@ export class MessageProcessor<Tx> {
     try {
       return { status: "done", handled: await run() };
     } catch (error) {
-      const verdict = judgeFailure(error, handlerBegan());
+      const verdict = judgeFailure(error, handlerBegan(), this.#options.store);
       // The day of an expired id has no place for receipts.
       if (verdict.status === "unavailable" || errorCode(error) === "receipt_expired") return verdict;
       return this.#record(receipt, verdict);
@@ -120,7 +120,9 @@ export class MessageProcessor<Tx> {
       return verdict.status === "failed" && attempts >= maxAttempts ? { status: "rejected", error } : verdict;
     } catch (recording) {
       // Who cannot even record is cut off from the database: the message is not to blame.
-      return judgeFailure(recording, false).status === "unavailable" ? { status: "unavailable", error } : verdict;
+      return judgeFailure(recording, false, store).status === "unavailable"
+        ? { status: "unavailable", error }
+        : verdict;
     }
   }
 

@@ -1,13 +1,16 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createInbox, createOutbox, PermanentError, publishEach } from "../../src/index.ts";
+import { uuidv7At } from "../../src/core/uuid.ts";
 import { createRelay } from "../../src/relay/relay.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import type { TestDatabase } from "../harness/index.ts";
+import { createSubscription } from "../support/subscription.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
 
 const NAMES = { schema: 'Gr"ants', tablePrefix: "o'dd_" };
 const ROLES = { writer: 'app "writer"', consumer: "app'consumer", relay: "app\\relay", maintainer: "App Maintainer" };
+const DAY_MS = 86_400_000;
 const INSUFFICIENT_PRIVILEGE = "42501";
 
 const quote = (name: string) => `"${name.replaceAll('"', '""')}"`;
@@ -111,6 +114,28 @@ describe.skipIf(!hasPostgres())("grants", () => {
     const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
     const message = { id: "foreign", type: "t", body: "1", headers: {} };
     expect([await inbox.handle(message), await inbox.handle(message)]).toEqual(["processed", "duplicate"]);
+  });
+
+  it("make a consumer wait for a day without a partition, which only maintenance can make; no attempt is counted", async () => {
+    const { store } = as(ROLES.consumer);
+    const bus = createSubscription();
+    const message = { id: uuidv7At(Date.now() - 3 * DAY_MS), type: "t", body: "1", headers: {} };
+    await createInbox({ store, consumer: "c", maxAttempts: 1 })
+      .on("t", async () => undefined)
+      .start(bus);
+    for (let delivery = 1; delivery <= 2; delivery++) {
+      const result = await bus.deliver(message);
+      expect(result).toMatchObject({ status: "unavailable", error: { code: "unavailable" } });
+      expect(String((result as { error: unknown }).error)).toMatch(/no partition for receipts of .*txbox maintain/);
+    }
+    const ancient = { ...message, id: uuidv7At(Date.now() - 300 * DAY_MS) };
+    expect(await bus.deliver(ancient)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
+    const owner = createPostgresStore({ client: admin, ...NAMES });
+    // As a maintainer that was late would.
+    await expect(
+      owner.ledger.fail({ consumer: "other", messageId: message.id, type: "t", correlationId: null }, "x"),
+    ).resolves.toBe(1);
+    expect(await bus.deliver(message)).toMatchObject({ status: "done", handled: "processed" });
   });
 
   it("let a relay deliver, park and bury, and its admin look and requeue", async () => {

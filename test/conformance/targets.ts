@@ -20,8 +20,8 @@ export interface TargetResults {
   readonly results: Readonly<Record<string, CaseResult>>;
 }
 
-const ALL: readonly StoreFeature[] = ["concurrency", "sharing", "savepoints", "log", "retention", "restore"];
-const ONE_CONNECTION: readonly StoreFeature[] = ["savepoints", "log", "retention", "restore"];
+const ALL: readonly StoreFeature[] = ["concurrency", "sharing", "savepoints", "log", "retention", "restore", "endings"];
+const ONE_CONNECTION: readonly StoreFeature[] = ["savepoints", "log", "retention", "restore", "endings"];
 
 function postgres(id: string, label: string, features = ALL): Target<StoreFeature> {
   return { id: `postgres-${id}`, suite: "store", adapter: "postgres", label, features };
@@ -41,7 +41,7 @@ export const mongodb: Target<StoreFeature> = {
   suite: "store",
   adapter: "mongodb",
   label: "MongoDB 6 replica set, official driver",
-  features: ["concurrency", "sharing"],
+  features: ["concurrency", "sharing", "endings"],
 };
 
 export const mongodbByStream: Target<StoreFeature> = {

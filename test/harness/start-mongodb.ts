@@ -6,7 +6,7 @@ import { MongoClient } from "mongodb";
 import { until, withDeadline } from "./deadline.ts";
 import { freePort } from "./free-port.ts";
 import { mongodBinary } from "./mongod-binary.ts";
-import { guard, isAlive, signal, waitUntilGone } from "./processes.ts";
+import { freeze, guard, isAlive, signal, waitUntilGone } from "./processes.ts";
 
 export interface MongodbOptions {
   /** A server that is no replica set: it has neither transactions nor change streams. */
@@ -17,6 +17,8 @@ export interface MongodbOptions {
   readonly cacheGb?: number;
   /** More arguments for mongod. */
   readonly args?: readonly string[];
+  /** One of several members of a replica set, which somebody else initiates: ready when it listens. */
+  readonly member?: boolean;
   readonly startTimeoutMs?: number;
 }
 
@@ -32,6 +34,9 @@ export interface MongodbServer {
   kill(): Promise<void>;
   /** Starts it again on the same port and data, after a shutdown if it still runs; returns when it takes writes. */
   restart(): Promise<void>;
+  /** SIGSTOP: it answers nothing, and its connections stay open. */
+  pause(): void;
+  resume(): void;
   /** Makes the primary step down; it is elected again after a moment. */
   stepDown(): Promise<void>;
   /** Shuts down and removes the data. */
@@ -39,7 +44,7 @@ export interface MongodbServer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-const REPLICA_SET = "rs0";
+export const REPLICA_SET = "rs0";
 
 /** Starts a private one-node replica set, or wraps the one of TXBOX_TEST_MONGODB_URL. It ends when this process ends. */
 export async function startMongodb(options: MongodbOptions = {}): Promise<MongodbServer> {
@@ -153,6 +158,14 @@ class LocalMongodb implements MongodbServer {
     await this.start();
   }
 
+  pause(): void {
+    if (this.pid !== undefined) freeze(this.pid);
+  }
+
+  resume(): void {
+    if (this.pid !== undefined) signal(this.pid, "SIGCONT");
+  }
+
   async stepDown(): Promise<void> {
     await this.#admin((admin) => admin.command({ replSetStepDown: 1, force: true })).catch(() => undefined);
     await until(() => this.#isPrimary(), { what: "a primary after the step-down", timeoutMs: 20_000 });
@@ -170,6 +183,7 @@ class LocalMongodb implements MongodbServer {
   async #shutDown(): Promise<void> {
     const pid = this.pid;
     if (pid !== undefined && isAlive(pid)) {
+      signal(pid, "SIGCONT");
       signal(pid, "SIGTERM");
       await waitUntilGone([pid], 15_000).catch(() => this.kill());
       await withDeadline(this.#exited, 5000, "end of MongoDB");
@@ -186,6 +200,7 @@ class LocalMongodb implements MongodbServer {
   async #isReady(child: ChildProcess): Promise<boolean> {
     if (child.exitCode !== null || child.signalCode !== null) throw new Error("MongoDB ended while starting");
     if (!this.log().includes("Waiting for connections")) return false;
+    if (this.#options.member === true) return true;
     if (this.#options.standalone !== true && !this.#initiated) {
       const members = [{ _id: 0, host: `127.0.0.1:${this.port}` }];
       await this.#admin((admin) => admin.command({ replSetInitiate: { _id: REPLICA_SET, members } }));
@@ -215,8 +230,9 @@ class LocalMongodb implements MongodbServer {
 }
 
 function externalServer(url: string): MongodbServer {
-  const refuse = (what: string): Promise<never> =>
-    Promise.reject(new Error(`cannot ${what} the server of TXBOX_TEST_MONGODB_URL; use startMongodb({ owned: true })`));
+  const refusal = (what: string): Error =>
+    new Error(`cannot ${what} the server of TXBOX_TEST_MONGODB_URL; use startMongodb({ owned: true })`);
+  const refuse = (what: string): Promise<never> => Promise.reject(refusal(what));
   return {
     url,
     port: Number(new URL(url).port || 27_017),
@@ -225,6 +241,12 @@ function externalServer(url: string): MongodbServer {
     log: () => "",
     kill: () => refuse("kill"),
     restart: () => refuse("restart"),
+    pause() {
+      throw refusal("pause");
+    },
+    resume() {
+      throw refusal("resume");
+    },
     stepDown: () => refuse("step down"),
     stop: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),

@@ -38,6 +38,19 @@ describe.skipIf(!hasPostgres())("what waiting cannot mend is said by start()", (
     await relay.stop();
   });
 
+  it("a role without rights, also to an inbox", async () => {
+    const role = `stranger_${database.name}`;
+    const admin = storeAt();
+    await admin.migrator.migrate();
+    const pool = pools.at(-1)!;
+    await pool.query(`create role ${role} login`);
+    const store = storeAt((url) => (url.username = role));
+    await expect(createRelay({ store, name: "r", publisher }).start()).rejects.toMatchObject({ code: "42501" });
+    const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
+    await expect(inbox.start(createInProcessBus())).rejects.toMatchObject({ code: "42501" });
+    await pool.query(`drop role ${role}; drop schema txbox cascade`);
+  });
+
   it("a missing schema, also to an inbox", async () => {
     const store = storeAt();
     await expect(createRelay({ store, name: "r", publisher }).start()).rejects.toMatchObject({

@@ -1,6 +1,7 @@
 import { PGlite } from "@electric-sql/pglite";
 import pg from "pg";
 import postgres from "postgres";
+import { classify } from "../../src/stores/postgres/classify-error.ts";
 import { createWriter } from "../../src/stores/postgres/postgres-writer.ts";
 import { databaseOf, transactionRunner } from "../../src/stores/postgres/postgres-client.ts";
 import type { PostgresClient, PostgresTx, Row } from "../../src/stores/postgres/postgres-client.ts";
@@ -52,6 +53,7 @@ export function storeParts(driver: Pick<Driver, "client">, options: PartsOptions
     database,
     names,
     writer: createWriter({ names }),
+    classify,
     ledger: createLedger({ database, names, ...(receiptRetentionMs === undefined ? {} : { receiptRetentionMs }) }),
     migrator: createMigrator({ database, names }),
     /** The application's own transaction. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { bytesOf, type Fields, type Transport } from "../shared/transport.ts";
+import { put, bytesOf, type Fields, type Transport } from "../shared/transport.ts";
 
 /** Kafka's headers are bytes; CloudEvents prefixes its attributes with `ce_`. */
 export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
@@ -73,7 +73,7 @@ const NOTHING = new Uint8Array(0);
 export function openRecord(record: KafkaRecord): IncomingMessage {
   const fields: Record<string, unknown> = {};
   for (const [name, value] of record.headers) {
-    if (name !== null && value !== null) fields[name.toString()] = value.toString();
+    if (name !== null && value !== null) put(fields, name.toString(), value.toString());
   }
   const message = openEnvelope(fields, record.value ?? NOTHING, KAFKA_TRANSPORT);
   return {

@@ -1,7 +1,7 @@
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { bytesOf, type Transport } from "../shared/transport.ts";
+import { put, bytesOf, type Transport } from "../shared/transport.ts";
 import type { RedisArgument } from "./redis-client.ts";
 
 /** The field that has the body; all others are the envelope. */
@@ -59,7 +59,7 @@ export function openEntry(raw: RawFields, streamKey: string): IncomingMessage {
   for (let i = 0; i + 1 < raw.length; i += 2) {
     const name = raw[i]!.toString();
     if (name === BODY) body = raw[i + 1];
-    else fields[name] = raw[i + 1]!.toString();
+    else put(fields, name, raw[i + 1]!.toString());
   }
   // Many producers have no body and write an object's properties as fields.
   const message = openEnvelope(fields, body ?? JSON.stringify(fields), TRANSPORT);

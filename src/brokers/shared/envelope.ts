@@ -1,7 +1,7 @@
 import { PermanentError, TxboxError } from "../../core/errors.ts";
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
 import { cloudEventFields, readCloudEvent } from "./cloud-events.ts";
-import { decodeText, encodeText, type Fields, type Transport } from "./transport.ts";
+import { decodeText, encodeText, put, type Fields, type Transport } from "./transport.ts";
 
 /** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
 export type EnvelopeFormat = "native" | "cloudevents";
@@ -70,13 +70,14 @@ function addHeaders(fields: Fields, headers: Headers, transport: Transport): voi
     const standard = STANDARD.get(name);
     if (standard !== undefined && isPlain(value, transport)) fields[standard] = value;
     else if (standard === undefined && isPlain(value, transport) && isOwnName(name, transport)) fields[name] = value;
-    else (others ??= {})[name] = value;
+    else put((others ??= {}), name, value);
   }
   if (others !== undefined) fields[OTHER_HEADERS] = asciiJson(others);
 }
 
+/** Names that every object has confuse clients that read headers into one. */
 function isOwnName(name: string, { reserved }: Transport): boolean {
-  return PLAIN_NAME.test(name) && !RESERVED.test(name) && reserved?.test(name) !== true;
+  return PLAIN_NAME.test(name) && !RESERVED.test(name) && reserved?.test(name) !== true && !(name in Object.prototype);
 }
 
 function isPlain(value: unknown, { asciiOnly }: Transport): value is string {
@@ -111,10 +112,9 @@ export function openEnvelope(
     const value = fields[name];
     const standard = STANDARD_NAMES.get(name.toLowerCase());
     if (standard !== undefined) headers[standard] ??= value;
-    else if (!RESERVED.test(name) && value !== undefined) headers[name] = value;
+    else if (!RESERVED.test(name) && value !== undefined) put(headers, name, value);
   }
-  Object.assign(headers, known.headers, otherHeaders(fields[OTHER_HEADERS]));
-  return { ...known, headers, body };
+  return { ...known, headers: { ...headers, ...known.headers, ...otherHeaders(fields[OTHER_HEADERS]) }, body };
 }
 
 function readNative(fields: Readonly<Record<string, unknown>>, transport: Transport): Partial<IncomingMessage> {

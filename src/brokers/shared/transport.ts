@@ -30,3 +30,9 @@ export function decodeText(text: string, { asciiOnly }: Transport): string {
 export function bytesOf(body: string | Uint8Array): Buffer {
   return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
 }
+
+/** Sets a property of whatever name: an assignment to `__proto__` would be lost. */
+export function put(fields: Record<string, unknown>, name: string, value: unknown): void {
+  if (name !== "__proto__") fields[name] = value;
+  else Object.defineProperty(fields, name, { value, enumerable: true, configurable: true, writable: true });
+}

@@ -76,10 +76,6 @@ export interface RawDb {
   command(command: Document, options?: Document): Promise<Document>;
 }
 
-interface RawSession extends MongoSession {
-  withTransaction<T>(run: () => Promise<T>, options?: Document): Promise<T>;
-}
-
 /** However the client is set up, txbox reads from the primary, plain values, and waits for a majority. */
 export const READ_OPTIONS: Document = {
   promoteLongs: true,
@@ -113,23 +109,6 @@ export function databaseOf(client: MongoClientLike, name: string | undefined): D
   const db = client.db(name) as unknown as RawDb;
   const startSession = client.startSession.bind(client) as (options: Document) => MongoSession;
   return { client, db, collection: (of) => db.collection(of, COLLECTION_OPTIONS), startSession };
-}
-
-/** One transaction in a session of its own; the driver runs it again after a write conflict. */
-export async function inTransaction<T>(
-  client: MongoClientLike,
-  run: (session: MongoSession) => Promise<T>,
-): Promise<T> {
-  const session = client.startSession() as RawSession;
-  try {
-    return await session.withTransaction(() => run(session), {
-      readConcern: { level: "snapshot" },
-      writeConcern: { w: "majority" },
-      readPreference: "primary",
-    });
-  } finally {
-    await session.endSession();
-  }
 }
 
 /** The session to write with: undefined when the store works without transactions. */

@@ -1,5 +1,5 @@
-import type { StoreFailure } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { classify, mongoErrorIn, numericCode } from "./classify-error.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
 
@@ -54,6 +54,7 @@ const DUPLICATE_KEY = 11_000;
 const CHANGE_STREAM_HISTORY_LOST = 286;
 const CAPPED_POSITION_LOST = 136;
 const SNAPSHOT_UNAVAILABLE = 246;
+const NO_SUCH_TRANSACTION = 251;
 
 /** Says what to do when a server without a replica set is asked for a transaction. */
 export function explain(error: unknown): unknown {
@@ -87,41 +88,14 @@ export function isSnapshotUnavailable(error: unknown): boolean {
   return numericCode(error) === SNAPSHOT_UNAVAILABLE;
 }
 
-export function hasLabel(error: unknown, label: string): boolean {
-  return typeof error === "object" && error !== null && "hasErrorLabel" in error
-    ? (error as { hasErrorLabel(label: string): boolean }).hasErrorLabel(label)
-    : false;
-}
-
-// The primary is away or changing, the operation was interrupted, or it collided with another one.
-const PASSING = new Set([
-  6, 7, 50, 63, 89, 91, 112, 134, 189, 202, 234, 262, 290, 9001, 10_107, 10_058, 11_600, 11_602, 13_435, 13_436,
-]);
-
 /** Whether the same operation may succeed later: the server is away, rather than in disagreement. */
 export function isPassing(error: unknown): boolean {
   if (error instanceof TxboxError) return error.retryable;
-  const code = numericCode(error);
-  return code === undefined || PASSING.has(code) || hasLabel(error, "RetryableWriteError");
+  const kind = classify(error);
+  return kind === undefined || kind === "unavailable" || kind === "conflict";
 }
 
-const WRITE_CONFLICT = 112;
-// A wrong user or password, a right that is missing.
-const CONFIGURATION = new Set([13, 18]);
-
-export function classify(error: unknown): StoreFailure | undefined {
-  const code = numericCode(error);
-  if (code === WRITE_CONFLICT) return "conflict";
-  if (code !== undefined && CONFIGURATION.has(code)) return "configuration";
-  if (!isOfMongo(error)) return undefined;
-  return isPassing(error) ? "unavailable" : "statement";
-}
-
-function isOfMongo(error: unknown): boolean {
-  return typeof error === "object" && error !== null && "hasErrorLabel" in error;
-}
-
-function numericCode(error: unknown): number | undefined {
-  if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
-  return typeof error.code === "number" ? error.code : undefined;
+/** The server does not know the transaction: it aborted it after an error inside, or another member is primary now. */
+export function isNoSuchTransaction(error: unknown): boolean {
+  return numericCode(mongoErrorIn(error)) === NO_SUCH_TRANSACTION;
 }

@@ -2,9 +2,9 @@ import type { Ledger, Receipt } from "../../core/contracts.ts";
 import { describeError, TxboxError } from "../../core/errors.ts";
 import { uuidv7Time } from "../../core/uuid.ts";
 import type { Document, MongoClientLike, MongoSession } from "./mongodb-client.ts";
-import { inTransaction } from "./mongodb-client.ts";
 import { explain, isDuplicateKey, isTimeExpired } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
+import { inTransaction } from "./mongodb-transaction.ts";
 
 export interface LedgerOptions {
   client: MongoClientLike;
@@ -15,6 +15,7 @@ export interface LedgerOptions {
 
 /** A handler that hangs in its transaction holds its receipt: nobody waits for it longer than this. */
 const FAIL_WAIT_MS = 2000;
+const FAIL_TRIES = 8;
 const YEAR_MS = 365 * 86_400_000;
 
 /**
@@ -28,12 +29,15 @@ export function createLedger({
   receiptRetentionMs,
 }: LedgerOptions): Ledger<MongoSession> {
   const { inbox } = tables;
+  // Sessions that have their receipt, so that a handler may run in them.
+  const received = new WeakSet<MongoSession>();
+  const hasBegun = (session: MongoSession): boolean => received.has(session);
 
   return {
     async transaction(run) {
       requireTransactions(transactions);
       try {
-        return await inTransaction(client, run);
+        return await inTransaction(client, { run, hasBegun });
       } catch (error) {
         throw explain(error);
       }
@@ -53,12 +57,16 @@ export function createLedger({
         expire_at,
       };
       const made = await inbox.updateOne({ _id }, { $setOnInsert: first }, { session, upsert: true });
-      if (made.upsertedCount > 0) return true;
+      if (made.upsertedCount > 0) {
+        received.add(session);
+        return true;
+      }
       const unfinished = processed ? { $ne: "processed" } : "failed";
       const change = processed
         ? { $set: { status, processed_at: new Date(), expire_at }, $inc: { attempts: 1 } }
         : { $set: { status, expire_at } };
       const { matchedCount } = await inbox.updateOne({ _id, status: unfinished }, change, { session });
+      if (matchedCount > 0) received.add(session);
       return matchedCount > 0;
     },
     async fail(receipt, error) {
@@ -81,10 +89,12 @@ export function createLedger({
         } catch (failure) {
           if (isTimeExpired(failure)) return 0;
           if (!isDuplicateKey(failure)) throw failure;
-          // There is a receipt that the filter left out, or one that another process has just made.
-          const found = await inbox.findOne({ _id });
+          // There is a receipt that the filter left out, or one that another process has just made. The message is given
+          // up for processed by this answer, so a failover must not take it back.
+          const found = await inbox.findOne({ _id }, { readConcern: { level: "majority" } });
           if (found?.["status"] === "processed") return "processed";
-          if (attempt === 5) throw failure;
+          if (attempt === FAIL_TRIES) throw notYetByMajority(failure);
+          await new Promise((resolve) => setTimeout(resolve, 20 * attempt));
         }
       }
     },
@@ -95,6 +105,13 @@ function requireTransactions(transactions: boolean): void {
   if (transactions) return;
   throw new TxboxError("no_transaction", "The inbox needs transactions, and this store was created without", {
     fix: "Use a replica set; or write results with writeResult(), which a repeat does not change",
+  });
+}
+
+function notYetByMajority(cause: unknown): TxboxError {
+  return new TxboxError("unavailable", "The receipt of the message is not yet known to a majority of the replica set", {
+    retryable: true,
+    cause,
   });
 }
 

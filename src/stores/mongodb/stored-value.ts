@@ -2,6 +2,8 @@ import type { Document } from "./mongodb-client.ts";
 
 /** BSON nests 100 levels with ease; deeper values are kept as text. */
 const MAX_DEPTH = 60;
+/** In BSON an array of small values takes seven times its JSON, and a document has 16 MB. */
+const MAX_LENGTH = 2 * 1024 * 1024;
 
 export interface StoredValue {
   value: unknown;
@@ -9,27 +11,33 @@ export interface StoredValue {
   format: "json" | undefined;
 }
 
-/** JSON text as a value that people can query; as text where BSON would change or refuse it. */
+/** JSON text as a value that people can query; as text where BSON or the driver would change it in any way. */
 export function storedValue(json: string): StoredValue {
-  const value = JSON.parse(json) as unknown;
-  return fits(value, 0) ? { value, format: undefined } : { value: json, format: "json" };
+  if (json.length <= MAX_LENGTH) {
+    const value = JSON.parse(json) as unknown;
+    // Foreign JSON may have spaces, names that come twice and numbers that JavaScript cannot hold.
+    if (fits(value, 0) && JSON.stringify(value) === json) return { value, format: undefined };
+  }
+  return { value: json, format: "json" };
 }
 
 function fits(value: unknown, depth: number): boolean {
+  if (typeof value === "string") return value.isWellFormed();
   if (typeof value !== "object" || value === null) return true;
   if (depth >= MAX_DEPTH) return false;
   if (Array.isArray(value)) return value.every((item) => fits(item, depth + 1));
   return Object.entries(value).every(([name, item]) => isPlainName(name) && fits(item, depth + 1));
 }
 
-/** Names that mean something to MongoDB or to the driver are not stored as names. */
+/** Names that mean something to MongoDB, to the driver or to every object are not stored as names. */
 function isPlainName(name: string): boolean {
   return !(
     name.startsWith("$") ||
     name.includes(".") ||
     name.includes("\0") ||
-    name === "__proto__" ||
-    name === "_bsontype"
+    name === "_bsontype" ||
+    name in Object.prototype ||
+    !name.isWellFormed()
   );
 }
 

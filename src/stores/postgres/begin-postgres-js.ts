@@ -1,5 +1,5 @@
 import type { PostgresJs, PostgresJsTx } from "./postgres-client.ts";
-import { isConnectionLoss } from "./postgres-errors.ts";
+import { isConnectionLoss } from "./classify-error.ts";
 import { guardTransaction, isGivenUp } from "./transaction-guard.ts";
 
 /** How long a connection that the server gave up may take to be seen as closed. */

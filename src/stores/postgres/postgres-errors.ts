@@ -1,6 +1,6 @@
-import type { StoreFailure } from "../../core/contracts.ts";
 import { errorCode, TxboxError } from "../../core/errors.ts";
 import { answeredWithin } from "../shared/answer-deadline.ts";
+import { isSerializationFailure, PASSING, sqlState } from "./classify-error.ts";
 import type { CopyRunner } from "./postgres-client.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
@@ -34,19 +34,6 @@ export function explain(error: unknown, schema: string): unknown {
   return code === UNDEFINED_TABLE || code === INVALID_SCHEMA ? schemaMissing(schema, error) : error;
 }
 
-const RETRIED = new Set(["40001", "40P01"]);
-
-export function isSerializationFailure(error: unknown): boolean {
-  return RETRIED.has(errorCode(error) ?? "");
-}
-
-const CONNECTION_LOSS = /^(?:08...|57P0.|CONNECTION_.*|CONNECT_TIMEOUT|ECONN.*|EPIPE|ETIMEDOUT)$/;
-
-/** The connection is gone or about to be. */
-export function isConnectionLoss(error: unknown): boolean {
-  return CONNECTION_LOSS.test(errorCode(error) ?? "");
-}
-
 /** Runs again what the database gave up for the sake of another transaction. */
 export async function retried<T>(run: () => Promise<T>, tries = 5): Promise<T> {
   for (let attempt = 1; ; attempt++) {
@@ -74,30 +61,11 @@ export function sturdy(runner: CopyRunner, schema: string): CopyRunner {
   };
 }
 
-/** The server has become a standby. */
-const READ_ONLY = "25006";
-const SQLSTATE = /^(?=.*\d)[0-9A-Z]{5}$/;
-// The connection, the server's shutdown and start, its resources: not what the statement says.
-const PASSING = /^(?:08|53|57P|58|40)/;
-
 /** Whether the same statement may succeed later: the database is away or out of room, rather than in disagreement. */
 export function isPassing(error: unknown): boolean {
   if (error instanceof TxboxError) return error.retryable;
-  const code = errorCode(error);
-  return code === undefined || !SQLSTATE.test(code) || PASSING.test(code);
-}
-
-// A wrong password or role, a database that does not exist, a right that is missing.
-const CONFIGURATION = /^(?:28|3D000|42501)/;
-
-export function classify(error: unknown): StoreFailure | undefined {
-  const code = errorCode(error);
-  if (code === undefined) return undefined;
-  if (RETRIED.has(code)) return "conflict";
-  if (isConnectionLoss(error)) return "unavailable";
-  if (!SQLSTATE.test(code)) return undefined;
-  if (CONFIGURATION.test(code)) return "configuration";
-  return PASSING.test(code) || code === READ_ONLY ? "unavailable" : "statement";
+  const code = sqlState(error);
+  return code === undefined || PASSING.test(code);
 }
 
 /** No statement waits for its answer longer than this. */

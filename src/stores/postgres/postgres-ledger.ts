@@ -1,7 +1,8 @@
 import type { Ledger, Receipt } from "../../core/contracts.ts";
-import { describeError, errorCode } from "../../core/errors.ts";
+import { describeError, errorCode, TxboxError } from "../../core/errors.ts";
+import { classify, isSerializationFailure } from "./classify-error.ts";
 import { literal, openWith, transactionRunner, type Database, type PostgresTx } from "./postgres-client.ts";
-import { explain, isSerializationFailure } from "./postgres-errors.ts";
+import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, receiptDay } from "./receipt-days.ts";
 
@@ -37,13 +38,22 @@ export function createLedger({
       } catch (error) {
         if (error instanceof MissingDay && error.day !== created) {
           created = error.day;
-          await createReceiptDay(days, error.day);
+          await createDay(error.day);
         } else if (isSerializationFailure(error) && attempt < TRIES) {
           await pause(attempt);
         } else {
-          throw error instanceof MissingDay ? error.cause : error;
+          throw error instanceof MissingDay ? noReceiptDay(error.day, error.cause) : error;
         }
       }
+    }
+  }
+
+  /** A role that may not create tables depends on maintenance for them: no message is to blame. */
+  async function createDay(day: string): Promise<void> {
+    try {
+      await createReceiptDay(days, day);
+    } catch (error) {
+      throw classify(error) === "configuration" ? noReceiptDay(day, error) : error;
     }
   }
 
@@ -98,6 +108,14 @@ function givenOf(receipt: Receipt): (string | null)[] {
 
 function valuesOf(receipt: Receipt): (string | null)[] {
   return [...keyOf(receipt), receipt.type, receipt.correlationId];
+}
+
+function noReceiptDay(day: string, cause: unknown): TxboxError {
+  return new TxboxError("unavailable", `There is no partition for receipts of ${day}, and this role cannot make it`, {
+    fix: "Run `txbox maintain` every day with the role that owns the tables, or grant this one the right to create them",
+    retryable: true,
+    cause,
+  });
 }
 
 class MissingDay extends Error {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { PublishResult } from "../../core/contracts.ts";
 import { within } from "../eventually.ts";
 import type { PublisherCase } from "./broker-context.ts";
-import { assertSameMessage, idsOf, payloadsOf, richSample, sample, samples } from "./sample-message.ts";
+import { assertSameMessage, hostileSamples, idsOf, payloadsOf, richSample, sample, samples } from "./sample-message.ts";
 
 const role = "publisher";
 const never = (): AbortSignal => new AbortController().signal;
@@ -43,6 +43,20 @@ export const publisherCases: readonly PublisherCase[] = [
       const batch = [richSample(stream), sample(stream, null, { key: null, headers: {} })];
       assertAllPublished((await cloudEvents?.publish(batch, never())) ?? [], 2);
       const got = await arrived(2);
+      for (const message of batch)
+        assertSameMessage(
+          got.find(({ id }) => id === message.id),
+          message,
+        );
+    },
+  },
+  {
+    role,
+    name: "changes nothing of names and values that mean something elsewhere",
+    async run({ publisher, stream, arrived }) {
+      const batch = hostileSamples(stream);
+      assertAllPublished(await publisher.publish(batch, never()), batch.length);
+      const got = await arrived(batch.length);
       for (const message of batch)
         assertSameMessage(
           got.find(({ id }) => id === message.id),

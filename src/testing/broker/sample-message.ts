@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { uuidv7 } from "../../core/uuid.ts";
+import { HOSTILE_VALUES } from "../hostile-values.ts";
 
 let position = 0n;
 
@@ -45,6 +46,23 @@ export function richSample(stream: string): Message {
     },
     createdAt: new Date("2026-02-03T04:05:06.789Z"),
   });
+}
+
+/** Messages whose payloads and headers careless code changes on the way. */
+export function hostileSamples(stream: string): Message[] {
+  const values = Object.entries(HOSTILE_VALUES);
+  const bodies = values.map(([name, value]) => sample(stream, value, { key: name }));
+  const { "deep nesting": _, ...flat } = HOSTILE_VALUES;
+  const lists = Object.fromEntries(
+    ["__proto__", "constructor", "toString", "txbox-id", "ce_id"].map((name) => [name, ["x"]]),
+  );
+  const texts = Object.fromEntries(
+    ["__proto__", "constructor", "valueOf", "hasOwnProperty"].map((name) => [name, name]),
+  );
+  return [
+    ...bodies,
+    ...[flat, lists, texts].map((headers) => sample(stream, null, { headers: { correlationId: "c", ...headers } })),
+  ];
 }
 
 export function samples(stream: string, keys: readonly (string | null)[], each: number): Message[] {

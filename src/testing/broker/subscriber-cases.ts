@@ -4,7 +4,7 @@ import type { Handle, HandleResult } from "../../core/contracts.ts";
 import type { IncomingMessage } from "../../core/message.ts";
 import { eventually, within } from "../eventually.ts";
 import type { SubscriberCase } from "./broker-context.ts";
-import { assertSameMessage, idsOf, payloadsOf, richSample, sample, samples } from "./sample-message.ts";
+import { assertSameMessage, hostileSamples, idsOf, payloadsOf, richSample, sample, samples } from "./sample-message.ts";
 
 const role = "subscriber";
 const DONE: HandleResult = { status: "done" };
@@ -53,6 +53,22 @@ export const subscriberCases: readonly SubscriberCase[] = [
       await until(3);
       await sleep(A_WHILE_MS);
       assert.equal(got.length, 3);
+      for (const message of all)
+        assertSameMessage(
+          got.find(({ id }) => id === message.id),
+          message,
+        );
+    },
+  },
+  {
+    role,
+    name: "changes nothing of names and values that mean something elsewhere",
+    async run({ subscriber, stream, send }) {
+      const { got, handle, until } = recorder();
+      await subscriber().start("consumer", handle);
+      const all = hostileSamples(stream);
+      await send(all);
+      await until(all.length);
       for (const message of all)
         assertSameMessage(
           got.find(({ id }) => id === message.id),

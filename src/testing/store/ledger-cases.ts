@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { Receipt } from "../../core/contracts.ts";
 import { uuidv7, uuidv7At } from "../../core/uuid.ts";
+import { within } from "../eventually.ts";
 import { joined } from "./consumer.ts";
 import { enqueueIn, message, payloads } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
@@ -69,6 +70,56 @@ export const ledgerCases: readonly StoreCase[] = [
       assert.deepEqual(await context.notes(), ["paid"]);
       const consumer = await joined(context.store);
       assert.deepEqual(payloads(await consumer.drain()), ["payment_made"]);
+    },
+  },
+  {
+    role,
+    name: "does not let a handler end its transaction",
+    needs: ["endings"],
+    async run(context) {
+      const { ledger } = context.store;
+      for (const [name, end] of Object.entries(context.endings ?? {})) {
+        const receipt = receiptOf(uuidv7());
+        const ending = ledger.transaction(async (tx) => {
+          await ledger.receive(tx, receipt, "processed");
+          await context.note(tx, `before ${name}`);
+          await end(tx);
+        });
+        await assert.rejects(ending, { code: "no_transaction" }, name);
+        // What a handler does with its refusal is its own affair; what follows is in the same transaction or nowhere.
+        const goingOn = ledger.transaction(async (tx) => {
+          await ledger.receive(tx, receipt, "processed");
+          await end(tx).catch(() => undefined);
+          await context.note(tx, `after ${name}`);
+          throw new Error("handler");
+        });
+        await assert.rejects(goingOn, name);
+        assert.deepEqual(await context.notes(), [], name);
+        assert.equal(await receive(context, receipt), true, name);
+      }
+    },
+  },
+  {
+    role,
+    name: "fails soon when a handler swallows an error that cost it its transaction",
+    needs: ["endings"],
+    async run(context) {
+      const receipt = receiptOf(uuidv7());
+      const { ledger } = context.store;
+      for (const more of ["nothing", "a write"]) {
+        let runs = 0;
+        const swallowing = ledger.transaction(async (tx) => {
+          runs++;
+          await ledger.receive(tx, receipt, "processed");
+          await context.note(tx, "lost");
+          await context.breakTransaction?.(tx).catch(() => undefined);
+          if (more === "a write") await context.note(tx, "lost too");
+        });
+        await assert.rejects(within(10_000, "the end of the transaction", swallowing));
+        assert.ok(runs <= 2, `it ran ${runs} times`);
+      }
+      assert.deepEqual(await context.notes(), []);
+      assert.equal(await receive(context, receipt), true);
     },
   },
   {

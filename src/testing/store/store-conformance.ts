@@ -1,5 +1,6 @@
 import { budgetCases } from "./budget-cases.ts";
 import { claimCases } from "./claim-cases.ts";
+import { contentCases } from "./content-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
@@ -20,6 +21,7 @@ import { writerCases } from "./writer-cases.ts";
 /** What every store must do, as data; see docs/writing-an-adapter.md. */
 export const storeConformance: readonly StoreCase[] = [
   ...writerCases,
+  ...contentCases,
   ...scheduleCases,
   ...windowCases,
   ...claimCases,

@@ -14,7 +14,9 @@ export type StoreFeature =
   /** The log is kept in segments that are dropped whole: `withRetention` is there. */
   | "retention"
   /** A restored copy is recognised: `restore` is there. */
-  | "restore";
+  | "restore"
+  /** The ways in which a handler could end its transaction are known: `endings` and `breakTransaction` are there. */
+  | "endings";
 
 /** The transaction of whichever driver; the cases only pass it on. */
 export type AnyTx = object;
@@ -51,6 +53,10 @@ export interface StoreContext {
   spoilSchema(state: "missing" | "older" | "newer"): Promise<void>;
   /** Feature "savepoints": runs and undoes what was run, and only that. */
   undo?(tx: AnyTx, run: () => Promise<unknown>): Promise<void>;
+  /** Feature "endings": by name, what a handler could call to end its transaction or its session. */
+  readonly endings?: Readonly<Record<string, (tx: AnyTx) => Promise<unknown>>>;
+  /** Feature "endings": a statement that the database refuses, and after which it commits nothing of the transaction. */
+  breakTransaction?(tx: AnyTx): Promise<unknown>;
   /** Feature "retention": a store over the same tables that rotates and drops its log this fast. */
   withRetention?(retention: Retention): Store<AnyTx>;
   /** Feature "restore": all rows as they are now, in other tables, as a dump and restore to another server leaves them. */

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { ClientSession, MongoClient } from "mongodb";
+import { type ClientSession, type MongoClient, ObjectId } from "mongodb";
 import type { Store } from "../../../src/core/contracts.ts";
 import { createMongoStore, type MongoStoreOptions } from "../../../src/stores/mongodb/index.ts";
 import type { AnotherOptions, AnyTx, StoreContext } from "../../../src/testing/index.ts";
@@ -40,6 +40,22 @@ export async function mongodbContext(
     },
     async notes() {
       return (await own.find().sort({ n: 1 }).toArray()).map(({ text }) => text);
+    },
+    endings: {
+      abortTransaction: (tx) => (tx as ClientSession).abortTransaction(),
+      commitTransaction: (tx) => (tx as ClientSession).commitTransaction(),
+      startTransaction: async (tx) => (tx as ClientSession).startTransaction(),
+      withTransaction: (tx) => (tx as ClientSession).withTransaction(async () => undefined),
+      endSession: (tx) => (tx as ClientSession).endSession(),
+      "await using": (tx) => (tx as ClientSession)[Symbol.asyncDispose](),
+      "the command abortTransaction": (tx) =>
+        client.db("admin").command({ abortTransaction: 1 }, { session: tx as ClientSession }),
+    },
+    async breakTransaction(tx) {
+      const session = tx as ClientSession;
+      const _id = new ObjectId();
+      await own.insertOne({ _id, text: "first", n: 0 }, { session });
+      await own.insertOne({ _id, text: "second", n: 0 }, { session });
     },
     async spoilSchema(state) {
       if (state === "missing") await dropAll();

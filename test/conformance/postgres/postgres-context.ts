@@ -37,6 +37,13 @@ export async function postgresContext({ driver, other, schemas }: Clients): Prom
       await run();
       await sql.query("rollback to savepoint undone");
     },
+    endings: Object.fromEntries(
+      ["rollback", "commit", "begin", "select 1; commit"].map((text) => [
+        text,
+        async (tx: AnyTx) => transactionRunner(tx as PostgresTx).exec(text),
+      ]),
+    ),
+    breakTransaction: (tx) => transactionRunner(tx as PostgresTx).query("select 1 / 0"),
     async spoilSchema(state) {
       if (state === "missing") await database.exec(`drop schema ${schema} cascade`);
       else if (state === "older") await database.query(`delete from ${schema}.migration where version > 1`);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { openEnvelope, sealEnvelope } from "../../../src/brokers/shared/envelope.ts";
 import type { Transport } from "../../../src/brokers/shared/transport.ts";
-import { assertSameMessage, richSample, sample } from "../../../src/testing/broker/sample-message.ts";
+import { assertSameMessage, hostileSamples, richSample, sample } from "../../../src/testing/broker/sample-message.ts";
 
 const kafka: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
 const nats: Transport = { cloudEventPrefixes: ["ce-"], asciiOnly: true, reserved: /^Nats-/i };
@@ -9,6 +9,7 @@ const messages = {
   rich: richSample("orders"),
   bare: sample("orders", 1, { key: null, headers: {} }),
   inherited: sample("orders", 1, { headers: { constructor: "of nobody", valueOf: "nothing" } }),
+  ...Object.fromEntries(hostileSamples("orders").map((message, i) => [`hostile (${i + 1})`, message])),
   percent: sample("100%/ü", 1, { key: "a%20b \t%zz", type: '"q" é' }),
 };
 

@@ -1,6 +1,9 @@
+import { MongoNetworkError, MongoNetworkTimeoutError, MongoServerError } from "mongodb";
 import { describe, expect, it } from "vitest";
 import { PermanentError, TxboxError, UnavailableError } from "../../../src/core/errors.ts";
 import { judgeFailure } from "../../../src/inbox/judge-failure.ts";
+import { classify as ofMongo } from "../../../src/stores/mongodb/classify-error.ts";
+import { classify } from "../../../src/stores/postgres/classify-error.ts";
 
 const coded = (code: string) => Object.assign(new Error(code), { code });
 
@@ -33,7 +36,29 @@ describe("judgeFailure", () => {
     ["a standby", coded("25006"), false, "unavailable"],
     ["a lost connection", coded("08006"), false, "unavailable"],
     ["a deferred constraint at commit", coded("23503"), false, "failed"],
+    ["a conflict before the handler", coded("40001"), false, "unavailable"],
+    ["a conflict that a handler cannot get rid of", coded("40001"), true, "failed"],
+    ["a right that the ledger does not have", coded("42501"), false, "unavailable"],
+    ["a right that a handler does not have", coded("42501"), true, "failed"],
+    ["a server without transactions", new TxboxError("no_transaction", "x"), false, "unavailable"],
+    ["a handler that ends its transaction", new TxboxError("no_transaction", "x"), true, "failed"],
   ])("takes %s rightly", (_, error, fromHandler, status) => {
-    expect(judgeFailure(error, fromHandler)).toEqual({ status, error });
+    expect(judgeFailure(error, fromHandler, { classify })).toEqual({ status, error });
+  });
+
+  it.each([
+    ["a connection lost under a handler", new MongoNetworkError("x"), true, "unavailable"],
+    ["an operation of a handler that got no answer", new MongoNetworkTimeoutError("x"), true, "failed"],
+    ["the ledger's that got none", new MongoNetworkTimeoutError("x"), false, "unavailable"],
+    ["a handler's duplicate key", new MongoServerError({ code: 11_000 }), true, "failed"],
+    ["a handler's other target", coded("ECONNREFUSED"), true, "failed"],
+    [
+      "an outage that a library wrapped",
+      new Error("save failed", { cause: new MongoNetworkError("x") }),
+      true,
+      "unavailable",
+    ],
+  ])("takes %s rightly on MongoDB", (_, error, fromHandler, status) => {
+    expect(judgeFailure(error, fromHandler, { classify: ofMongo })).toEqual({ status, error });
   });
 });

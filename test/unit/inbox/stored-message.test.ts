@@ -32,4 +32,25 @@ describe("a stored message", () => {
     const key = "kü".repeat(2000);
     expect(seen(key)).toBe(key);
   });
+
+  it("tells apart the text and the bytes that its log keeps alike", () => {
+    const seenBody = (body: string | Uint8Array, contentType: string) => {
+      const kept = toStored("c", "id", "t", { body, headers: { contentType } });
+      expect(kept.body).toBeInstanceOf(Uint8Array);
+      return fromStored({ body: kept.body, headers: JSON.parse(kept.headers) }).body;
+    };
+    expect(seenBody("Grüße", "text/plain")).toBe("Grüße");
+    expect(seenBody("half \ud800", "text/plain")).toBe("half \ud800");
+    expect(seenBody(Buffer.from("Grüße"), "text/plain")).toEqual(Buffer.from("Grüße"));
+  });
+
+  it("takes headers that JSON cannot hold, or refuses them for good", () => {
+    const message = (headers: object): IncomingMessage => ({ body: "1", headers: { ...headers } });
+    expect(JSON.parse(toStored("c", "id", "t", message({ n: 2n ** 60n })).headers)).toMatchObject({
+      n: "1152921504606846976",
+    });
+    const cycle: Record<string, unknown> = {};
+    cycle["self"] = cycle;
+    expect(() => toStored("c", "id", "t", message({ cycle }))).toThrow(expect.objectContaining({ code: "permanent" }));
+  });
 });

@@ -118,6 +118,10 @@ describe("enqueue", () => {
     const { outbox } = recording();
     const refused = (payload: unknown) => outbox().enqueue(tx, { ...good, payload });
     await expect(refused({ items: [{ total: 1n }] })).rejects.toThrow("payload.items[0].total is a bigint");
+    await expect(refused({ items: [1, Number.NaN] })).rejects.toThrow(
+      "payload.items[1] is NaN, which JSON turns into null",
+    );
+    await expect(refused({ rate: 1 / 0 })).rejects.toThrow("payload.rate is Infinity, which JSON turns into null");
     await expect(refused({ f: () => 1 })).rejects.toThrow("payload.f is a function");
     await expect(refused(cycle())).rejects.toThrow("payload.b[0] refers back");
     await expect(refused({ a: new Set() })).rejects.toThrow("payload.a is a Set");
