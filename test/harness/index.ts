@@ -19,3 +19,4 @@ export {
   type RabbitmqServer,
   startRabbitmq,
 } from "./start-rabbitmq.ts";
+export { type RabbitmqCluster, startRabbitmqCluster } from "./start-rabbitmq-cluster.ts";
