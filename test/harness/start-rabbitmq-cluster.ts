@@ -42,7 +42,12 @@ export async function startRabbitmqCluster(options: RabbitmqOptions = {}): Promi
       await node.ctl("join_cluster", first.nodeName);
       await node.ctl("start_app");
     }
-    return { nodes: [first, second, third], homeOf: (queue) => homeOf(nodes, queue), stop, [Symbol.asyncDispose]: stop };
+    return {
+      nodes: [first, second, third],
+      homeOf: (queue) => homeOf(nodes, queue),
+      stop,
+      [Symbol.asyncDispose]: stop,
+    };
   } catch (error) {
     await stop();
     throw error;
