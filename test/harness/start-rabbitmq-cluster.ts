@@ -34,8 +34,8 @@ export async function startRabbitmqCluster(options: RabbitmqOptions = {}): Promi
       const ports = { port: await freePort(), distribution: await freePort(), epmd };
       const node = new LocalRabbitmq(folder, ports, options, { cookie, startsEpmd: i === 0 });
       nodes.push(node);
-      await node.start();
     }
+    await Promise.all(nodes.map((node) => node.start()));
     const [first, second, third] = nodes as [LocalRabbitmq, LocalRabbitmq, LocalRabbitmq];
     for (const node of [second, third]) {
       await node.ctl("stop_app");

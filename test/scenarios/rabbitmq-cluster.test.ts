@@ -1,0 +1,340 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { connect, type Channel, type GetMessage } from "amqplib";
+import { afterAll, describe, expect, it } from "vitest";
+import { createRabbitmqPublisher, createRabbitmqSubscriber, rabbitmqUrls } from "../../src/brokers/rabbitmq/index.ts";
+import { openFromRabbitmq } from "../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
+import type { Publisher, PublishResult } from "../../src/core/contracts.ts";
+import type { Message } from "../../src/core/message.ts";
+import { createRelay } from "../../src/relay/relay.ts";
+import { payloadsOf, sample } from "../../src/testing/broker/sample-message.ts";
+import { until } from "../harness/deadline.ts";
+import { serverOrSkip } from "../harness/server-or-skip.ts";
+import { hasPostgres } from "../harness/shared-postgres.ts";
+import { startRabbitmqCluster } from "../harness/start-rabbitmq-cluster.ts";
+import type { RabbitmqServer } from "../harness/start-rabbitmq.ts";
+import { testConnection } from "../support/rabbitmq-connection.ts";
+import { outboxDatabase, type Numbered } from "./support/outbox-database.ts";
+
+// It takes minutes: three nodes, each killed and started again.
+const LONG = process.env["TXBOX_LONG"] === "1";
+const slot = LONG ? await serverOrSkip("RabbitMQ", () => startRabbitmqCluster()) : undefined;
+afterAll(() => slot?.stop());
+
+const EXCHANGE = "flow";
+const QUEUES = ["classic", "quorum", "full"] as const;
+type Queue = (typeof QUEUES)[number];
+const KEYS_EACH = 5;
+const never = new AbortController().signal;
+const keysOf = (queue: Queue): string[] => Array.from({ length: KEYS_EACH }, (_, i) => `${queue}-${i}`);
+const keys = QUEUES.flatMap(keysOf);
+/** The queue of a message is the beginning of its key. */
+const route = ({ key }: Message): { exchange: string; routingKey: string } => ({
+  exchange: EXCHANGE,
+  routingKey: key?.split("-")[0] ?? "",
+});
+
+/** The classic queue lives on the first node; the full one, on the second, takes a few messages until it is emptied. */
+async function makeQueues([first, second]: readonly RabbitmqServer[]): Promise<void> {
+  const settings: Record<Queue, [RabbitmqServer | undefined, object]> = {
+    classic: [first, {}],
+    quorum: [first, { "x-queue-type": "quorum" }],
+    full: [second, { "x-max-length": 20, "x-overflow": "reject-publish" }],
+  };
+  for (const queue of QUEUES) {
+    const [node, queueArguments] = settings[queue];
+    await using link = await testConnection(node?.url ?? "");
+    const channel = await link.connection.createChannel();
+    await channel.assertExchange(EXCHANGE, "topic");
+    await channel.deleteQueue(queue);
+    await channel.assertQueue(queue, { durable: true, arguments: queueArguments });
+    await channel.bindQueue(queue, EXCHANGE, queue);
+  }
+}
+
+async function takeAll(channel: Channel, queue: Queue, got: GetMessage[]): Promise<number> {
+  for (let one = await channel.get(queue, { noAck: true }); one !== false;) {
+    got.push(one);
+    one = await channel.get(queue, { noAck: true });
+  }
+  return got.length;
+}
+
+/** What the relay does: messages go until they are published, those of a key in order; a failed one would count. */
+class Sender {
+  readonly #publisher: Publisher;
+  readonly #sent: Record<Queue, number> = { classic: 0, quorum: 0, full: 0 };
+  readonly blamed: PublishResult[] = [];
+  readonly routesOut = new Set<string | undefined>();
+  #left: Message[] = [];
+  #next = 0;
+
+  constructor(publisher: Publisher) {
+    this.#publisher = publisher;
+  }
+
+  get sent(): Readonly<Record<Queue, number>> {
+    return { ...this.#sent };
+  }
+
+  get left(): number {
+    return this.#left.length;
+  }
+
+  /** How many of each key there are. */
+  get each(): number {
+    return this.#next;
+  }
+
+  add(): void {
+    const n = this.#next++;
+    this.#left.push(...keys.map((key) => sample(EXCHANGE, n, { key })));
+  }
+
+  async send(): Promise<void> {
+    const batch = this.#left.slice(0, 500);
+    const results = await this.#publisher.publish(batch, never).catch(() => undefined);
+    if (results === undefined) {
+      await sleep(50);
+      return;
+    }
+    for (const [i, result] of results.entries()) {
+      if (result.status === "unavailable") this.routesOut.add(result.route);
+      if (result.status === "failed" || result.status === "rejected") this.blamed.push(result);
+      if (result.status === "published") this.#sent[(batch[i]?.key?.split("-")[0] ?? "") as Queue]++;
+    }
+    const rest = batch.filter((_, i) => results[i]?.status !== "published");
+    this.#left = [...rest, ...this.#left.slice(batch.length)];
+  }
+
+  async during(ms: number): Promise<void> {
+    for (const endsAt = performance.now() + ms; performance.now() < endsAt;) {
+      if (this.left < 400) this.add();
+      await this.send();
+      await sleep(20);
+    }
+  }
+
+  async untilEmpty(): Promise<void> {
+    await until(async () => (await this.send(), this.left === 0), { what: "all to go out", timeoutMs: 60_000 });
+  }
+}
+
+describe.skipIf(slot === undefined || slot.skipped)("a RabbitMQ cluster of three nodes", { timeout: 300_000 }, () => {
+  it("loses, reorders and blames nothing when the node of a classic queue dies, and a queue is full", async () => {
+    const { nodes } = slot!.server;
+    const [a, b, c] = nodes;
+    await makeQueues(nodes);
+    expect(await slot!.server.homeOf("classic")).toBe(a);
+    const recovery = { initialDelay: 20, maxDelay: 200 };
+    const connection = await connect(rabbitmqUrls([b.url, c.url, a.url]), { recovery });
+    await using watching = await testConnection(b.url);
+    const got: Record<Queue, GetMessage[]> = { classic: [], quorum: [], full: [] };
+    const publisher = createRabbitmqPublisher({ connection, route });
+    const sender = new Sender(publisher);
+    try {
+      await sender.during(1500);
+      expect(sender.sent.classic).toBeGreaterThan(100);
+      const emptying = await watching.connection.createChannel();
+      for (let round = 0; round < 2; round++) {
+        const killing = sleep(200).then(() => a.kill());
+        await sender.during(1000);
+        await killing;
+        const before = sender.sent;
+        await takeAll(emptying, "full", got.full);
+        await sender.during(3000);
+        const after = sender.sent;
+        expect(after.classic - before.classic).toBeLessThan(KEYS_EACH * 2);
+        expect(after.quorum - before.quorum).toBeGreaterThan(100);
+        expect(after.full - before.full).toBeGreaterThan(10);
+        await a.restart();
+        await sender.during(1000);
+        expect(sender.sent.classic).toBeGreaterThan(after.classic);
+      }
+      expect(sender.routesOut).toContain(`${EXCHANGE}/classic`);
+      expect(sender.routesOut).toContain(`${EXCHANGE}/full`);
+      // The node that the publisher is connected to: that is an outage of all, and it goes to another node.
+      await b.kill();
+      await sender.during(2000);
+      expect(sender.sent.quorum).toBeGreaterThan(0);
+      await b.restart();
+      const last = await until(() => testConnection(b.url).catch(() => undefined), { what: "a connection" });
+      const channel = await last.connection.createChannel();
+      const emptied = (async () => {
+        while (sender.left > 0) {
+          await takeAll(channel, "full", got.full);
+          await sleep(10);
+        }
+      })();
+      await sender.untilEmpty();
+      await emptied;
+      for (const queue of QUEUES) {
+        await takeAll(channel, queue, got[queue]);
+        const messages = got[queue].map(openFromRabbitmq);
+        const all = Array.from({ length: sender.each }, (_, n) => n);
+        for (const key of keysOf(queue)) expect([...new Set(payloadsOf(messages, key))], key).toEqual(all);
+      }
+      await last[Symbol.asyncDispose]();
+    } finally {
+      await publisher.close?.();
+      await connection.close();
+    }
+    expect(sender.blamed).toEqual([]);
+    console.log("direct", sender.each * keys.length, "messages, blamed", sender.blamed.length, [...sender.routesOut]);
+  });
+
+  it("waits for a queue whose node is down also when it has just been started, and knows one that never was", async () => {
+    const { nodes } = slot!.server;
+    const [a, b] = nodes;
+    await makeQueues(nodes);
+    await a.kill();
+    try {
+      await using link = await testConnection(b.url);
+      const { connection } = link;
+      const fresh = createRabbitmqPublisher({ connection, route });
+      const message = sample(EXCHANGE, 1, { key: "classic-0" });
+      const [byExchange] = await fresh.publish([message], never);
+      expect(byExchange).toMatchObject({ status: "unavailable", route: `${EXCHANGE}/classic` });
+      for (const unroutable of ["wait", "reject"] as const) {
+        const byName = createRabbitmqPublisher({
+          connection,
+          unroutable,
+          route: ({ key }) => ({ exchange: "", routingKey: key === "classic-0" ? "classic" : "never" }),
+        });
+        const results = await byName.publish([message, sample(EXCHANGE, 1, { key: "other" })], never);
+        expect(results[0]).toMatchObject({ status: "unavailable", route: "queue classic" });
+        expect(results[1]).toMatchObject({ status: "rejected", error: { code: "permanent" } });
+        await byName.close?.();
+      }
+      const events: { type: string; error?: string }[] = [];
+      const subscriber = createRabbitmqSubscriber({
+        connection,
+        queue: "classic",
+        declare: { queueType: "classic" },
+        onEvent: (event) => events.push(event),
+      });
+      const starting = subscriber.start("c", async () => ({ status: "done" }));
+      starting.catch(() => undefined);
+      const { error } = await until(() => events.find(({ type }) => type === "outage"), { what: "an outage" });
+      expect(error).toContain("down or inaccessible");
+      expect(error).not.toContain("declare");
+      await subscriber.stop();
+      await fresh.close?.();
+    } finally {
+      await a.restart();
+    }
+  });
+
+  it("lets other routes go on while a quorum queue has no majority", async () => {
+    const { nodes } = slot!.server;
+    const [a, b, c] = nodes;
+    await makeQueues(nodes);
+    await using link = await testConnection(b.url);
+    const publisher = createRabbitmqPublisher({ connection: link.connection, route, confirmTimeoutMs: 2000 });
+    const messages = (n: number): Message[] =>
+      ["quorum-0", "full-0", "quorum-1"].map((key) => sample(EXCHANGE, n, { key }));
+    expect(await publisher.publish(messages(0), never)).toEqual(messages(0).map(() => ({ status: "published" })));
+    await Promise.all([a.kill(), c.kill()]);
+    try {
+      const out = { status: "unavailable", route: `${EXCHANGE}/quorum` };
+      const expected = [out, { status: "published" }, out];
+      // Right after the kill the server may be busy with the dead nodes.
+      await until(
+        async () => {
+          const results = await publisher.publish(messages(1), never);
+          return results[1]?.status === "published" && results;
+        },
+        { what: "an answer", timeoutMs: 60_000 },
+      );
+      const onResult = (): void => undefined;
+      const startedAt = performance.now();
+      for (let n = 2; n < 10; n++) {
+        expect(await publisher.publish(messages(n), never, { kind: "new", onResult })).toMatchObject(expected);
+      }
+      expect(performance.now() - startedAt).toBeLessThan(2000);
+    } finally {
+      await Promise.all([a.restart(), c.restart()]);
+    }
+    await until(
+      async () => {
+        const results = await publisher.publish(messages(10), never, { kind: "retry", onResult: () => undefined });
+        return results.every(({ status }) => status === "published");
+      },
+      { what: "the quorum queue to take messages again", timeoutMs: 60_000, intervalMs: 500 },
+    );
+    const again = await publisher.publish(messages(11), never, { kind: "new", onResult: () => undefined });
+    expect(again).toEqual(again.map(() => ({ status: "published" })));
+    await publisher.close?.();
+  });
+
+  it.skipIf(!hasPostgres())(
+    "through a relay: no attempt is counted, other routes flow, and events name the route",
+    async () => {
+      const { nodes } = slot!.server;
+      const [a, b] = nodes;
+      await makeQueues(nodes);
+      await using link = await testConnection(b.url);
+      await using database = await outboxDatabase();
+      const publisher = createRabbitmqPublisher({ connection: link.connection, route });
+      const events: { type: string; route?: string }[] = [];
+      const relay = createRelay({
+        store: database.store,
+        name: "to-rabbitmq",
+        publisher,
+        maxAttempts: 2,
+        maintenance: false,
+        onEvent: (event) => void events.push(event),
+      });
+      let next = 0;
+      const write = async (count: number): Promise<void> => {
+        for (const last = next + count; next < last; next++) {
+          await database.enqueue(keys.map((key): Numbered => ({ key, n: next })));
+        }
+      };
+      const got: Record<Queue, GetMessage[]> = { classic: [], quorum: [], full: [] };
+      const channel = await link.connection.createChannel();
+      await relay.start();
+      try {
+        await write(20);
+        await until(async () => (await takeAll(channel, "quorum", got.quorum)) >= 20 * KEYS_EACH, {
+          what: "the first",
+        });
+        await a.kill();
+        await write(30);
+        // The classic queue is away and the other one is full: the third gets all of its messages.
+        await until(async () => (await takeAll(channel, "quorum", got.quorum)) >= 50 * KEYS_EACH, {
+          what: "the messages of the route that is there",
+          timeoutMs: 30_000,
+        });
+        await sleep(3000);
+        await a.restart();
+        await until(
+          async () => {
+            for (const queue of QUEUES) await takeAll(channel, queue, got[queue]).catch(() => 0);
+            return QUEUES.every((queue) => got[queue].length >= 50 * KEYS_EACH);
+          },
+          { what: "all messages", timeoutMs: 90_000, intervalMs: 100 },
+        );
+        await until(async () => (await database.store.admin.relays())[0]?.pending === 0, { what: "settling" });
+      } finally {
+        await relay.stop();
+        await publisher.close?.();
+      }
+      for (const queue of QUEUES) {
+        const messages = got[queue].map(openFromRabbitmq);
+        const all = Array.from({ length: next }, (_, n) => n);
+        for (const key of keysOf(queue)) {
+          const numbers = payloadsOf(messages, key).map((payload) => (payload as Numbered).n);
+          expect([...new Set(numbers)], key).toEqual(all);
+        }
+      }
+      expect(events.filter(({ type }) => type === "retry" || type === "dead")).toEqual([]);
+      for (const name of ["route_out", "route_back"]) {
+        const routes = events.filter(({ type }) => type === name).map((event) => event.route);
+        expect(new Set(routes)).toEqual(new Set([`${EXCHANGE}/classic`, `${EXCHANGE}/full`]));
+      }
+      const infos = await database.store.admin.find({ stream: "orders", limit: 10_000 });
+      expect(infos.filter(({ attempts, status }) => attempts !== 1 || status !== "published")).toEqual([]);
+      expect(await database.value("select count(*)::int from txbox.dead")).toBe(0);
+    },
+  );
+});
