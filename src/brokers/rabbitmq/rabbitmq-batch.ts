@@ -127,7 +127,7 @@ export class RabbitmqBatch {
     const { routes, sealed, known, kind } = this.#options;
     const route = routes[i]!;
     if (route instanceof Error) {
-      this.#settle(i, resultOf(route));
+      this.#settle(i, failureOf(route));
       return;
     }
     const notNow = known.notNow(route, kind);
@@ -211,7 +211,7 @@ export class RabbitmqBatch {
     const [first] = suspects;
     if (first !== undefined && lostByAll === 1) {
       const { exchange } = this.#options.routes[first] as RabbitmqRoute;
-      this.#settle(first, resultOf(refusalOf(error, exchange)));
+      this.#settle(first, failureOf(refusalOf(error, exchange)));
       this.#limit = this.#chains.window;
       return;
     }
@@ -229,12 +229,6 @@ export class RabbitmqBatch {
       (error: unknown) => this.giveUp(error),
     );
   }
-}
-
-function resultOf(error: Error): PublishResult {
-  const result = failureOf(error);
-  if (result.status !== "unavailable" || !(error instanceof UnavailableError)) return result;
-  return { ...result, route: error.route, retryAfterMs: error.retryAfterMs };
 }
 
 function notEncoded(error: unknown): Error {
