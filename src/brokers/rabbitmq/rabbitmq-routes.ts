@@ -21,21 +21,27 @@ export function requireUnroutable(of: string, unroutable: unknown): void {
 
 const MAX_ROUTES = 10_000;
 const MAX_SUSPECTS = 1000;
-/** So often a message is refused while its route takes others, until that counts against the message. */
-const PATIENCE = 3;
+/** So often in a row a message alone is refused, until that counts against the message. */
+const PATIENCE = 5;
 
 /** A route that has taken messages. */
 interface Seen {
   taken: number;
   /** Bytes of the largest of them. */
   largest: number;
+  /** How often it refused a message that was no larger: because it was full, then. */
+  full: number;
 }
+
+const NOTHING: Readonly<Seen> = { taken: 0, largest: 0, full: 0 };
 
 /** A message that was refused and is larger than all that its route has taken. */
 interface Suspect {
-  /** What its route had taken by then. */
+  /** What its route had taken by then, and how often it had been full. */
   taken: number;
-  rounds: number;
+  full: number;
+  /** How often in a row it was refused though its route was not full. */
+  alone: number;
 }
 
 export interface RoutesOptions {
@@ -64,8 +70,9 @@ export class RabbitmqRoutes {
 
   /** Every queue of the route has taken a message of so many bytes. */
   took(route: RabbitmqRoute, bytes: number): void {
-    const seen = this.#last?.route === route ? this.#last.seen : this.#of(route);
-    this.#last = { route, seen };
+    // Most messages go where the one before went.
+    if (this.#last?.route !== route) this.#last = { route, seen: this.#of(route) };
+    const { seen } = this.#last;
     if (this.#silent.size > 0) this.#silent.delete(nameOf(route));
     seen.taken++;
     if (bytes > seen.largest) seen.largest = bytes;
@@ -121,25 +128,31 @@ export class RabbitmqRoutes {
   async refused(route: RabbitmqRoute, id: string, bytes: number, signal: AbortSignal): Promise<PublishResult> {
     this.#silent.delete(nameOf(route));
     const refusal = out(route, "A queue refuses messages", "Make room in it: let its consumers catch up");
-    const seen = this.#seen.get(nameOf(route));
-    if (seen !== undefined && bytes <= seen.largest) {
+    const { taken, largest, full } = this.#seen.get(nameOf(route)) ?? NOTHING;
+    if (bytes <= largest) {
+      this.#of(route).full++;
       this.#suspects.delete(id);
       return refusal;
     }
-    const suspect = this.#suspects.get(id) ?? { taken: seen?.taken ?? 0, rounds: 0 };
+    const suspect = this.#suspects.get(id) ?? { taken, full, alone: 0 };
     remember(this.#suspects, id, suspect, MAX_SUSPECTS);
-    const others = (seen?.taken ?? 0) > suspect.taken;
-    suspect.taken = seen?.taken ?? 0;
-    const alone = others || (route.exchange === "" && (await this.#find(route.routingKey, signal)) === "empty");
-    if (!alone || ++suspect.rounds < PATIENCE) return refusal;
-    return { status: "failed", error: tooLarge(route, bytes) };
+    const [othersPassed, wasFull] = [taken > suspect.taken, full > suspect.full];
+    Object.assign(suspect, { taken, full });
+    if (wasFull) suspect.alone = 0;
+    else if (othersPassed || (await this.#isEmpty(route, signal))) suspect.alone++;
+    else return refusal;
+    return suspect.alone < PATIENCE ? refusal : { status: "failed", error: tooLarge(route, bytes) };
+  }
+
+  async #isEmpty({ exchange, routingKey }: RabbitmqRoute, signal: AbortSignal): Promise<boolean> {
+    return exchange === "" && (await this.#find(routingKey, signal)) === "empty";
   }
 
   #of(route: RabbitmqRoute): Seen {
     const name = nameOf(route);
     const known = this.#seen.get(name);
     if (known !== undefined) return known;
-    const seen = { taken: 0, largest: 0 };
+    const seen = { ...NOTHING };
     remember(this.#seen, name, seen, MAX_ROUTES);
     return seen;
   }
