@@ -12,6 +12,7 @@ export type {
 export { publisherConformance, subscriberConformance } from "./broker/broker-conformance.ts";
 export type {
   AsideMessage,
+  BrokenRoute,
   PublisherCase,
   PublisherContext,
   PublisherFeature,

@@ -72,6 +72,11 @@ function publishing(adapter: string, label: string, id = adapter): Target<Publis
   return { id: `${id}-publisher`, suite: "publisher", adapter, label: name, features: everyPublisherFeature };
 }
 
+/** To a broker that is there as a whole, or not at all. */
+function withoutRoutes(target: Target<PublisherFeature>): Target<PublisherFeature> {
+  return { ...target, features: target.features.filter((feature) => feature !== "routes") };
+}
+
 /** Subscribing to it, every case. */
 function subscribing(adapter: string, label: string, id = adapter): Target<SubscriberFeature> {
   const name = `${label}, subscribing`;
@@ -84,15 +89,15 @@ const RABBITMQ = ["rabbitmq", "RabbitMQ 3.10, amqplib"] as const;
 const NATS = ["nats", "NATS JetStream 2.9, @nats-io/transport-node"] as const;
 const KAFKA = ["kafka", "Kafka 4.1, @platformatic/kafka"] as const;
 
-export const redisPublisherIoredis: Target<PublisherFeature> = publishing(...IOREDIS);
-export const redisPublisherNodeRedis: Target<PublisherFeature> = publishing(...NODE_REDIS);
+export const redisPublisherIoredis: Target<PublisherFeature> = withoutRoutes(publishing(...IOREDIS));
+export const redisPublisherNodeRedis: Target<PublisherFeature> = withoutRoutes(publishing(...NODE_REDIS));
 export const redisSubscriberIoredis: Target<SubscriberFeature> = subscribing(...IOREDIS);
 export const redisSubscriberNodeRedis: Target<SubscriberFeature> = subscribing(...NODE_REDIS);
 export const rabbitmqPublisher: Target<PublisherFeature> = publishing(...RABBITMQ);
 export const rabbitmqSubscriber: Target<SubscriberFeature> = subscribing(...RABBITMQ);
-export const natsPublisher: Target<PublisherFeature> = publishing(...NATS);
+export const natsPublisher: Target<PublisherFeature> = withoutRoutes(publishing(...NATS));
 export const natsSubscriber: Target<SubscriberFeature> = subscribing(...NATS);
-export const kafkaPublisher: Target<PublisherFeature> = publishing(...KAFKA);
+export const kafkaPublisher: Target<PublisherFeature> = withoutRoutes(publishing(...KAFKA));
 export const kafkaSubscriber: Target<SubscriberFeature> = subscribing(...KAFKA);
 
 export const targets: readonly Target[] = [

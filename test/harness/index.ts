@@ -20,3 +20,4 @@ export {
   type RabbitmqServer,
   startRabbitmq,
 } from "./start-rabbitmq.ts";
+export { type RabbitmqCluster, startRabbitmqCluster } from "./start-rabbitmq-cluster.ts";

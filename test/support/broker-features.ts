@@ -5,6 +5,7 @@ const publisher: Readonly<Record<PublisherFeature, true>> = {
   refusal: true,
   oversized: true,
   unroutable: true,
+  routes: true,
   outage: true,
   reconnect: true,
   hanging: true,

@@ -77,7 +77,13 @@ export class KeyChains {
 
   /** It is through: the next of its key may go. */
   follow(i: number): void {
+    const next = this.after(i);
+    if (next !== undefined) this.add(next);
+  }
+
+  /** The next of its key. */
+  after(i: number): number | undefined {
     const next = this.#next[i]!;
-    if (next !== NONE) this.add(next);
+    return next === NONE ? undefined : next;
   }
 }

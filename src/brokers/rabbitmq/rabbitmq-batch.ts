@@ -1,17 +1,19 @@
-import type { PublishResult } from "../../core/contracts.ts";
+import type { ClaimKind, PublishProgress, PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError, describeError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import type { ConfirmedChannel, Confirm } from "./confirmed-channel.ts";
 import { KeyChains } from "./key-chains.ts";
 import type { SealedForRabbitmq } from "./rabbitmq-envelope.ts";
-import { refusalOf, unavailable, unroutable } from "./rabbitmq-errors.ts";
-import type { RabbitmqRoute } from "./rabbitmq-route.ts";
+import { refusalOf, unavailable } from "./rabbitmq-errors.ts";
+import { routeName, type RabbitmqRoute } from "./rabbitmq-route.ts";
+import type { RabbitmqRoutes } from "./rabbitmq-routes.ts";
 
 /** Larger ones go alone: should the server close the channel for the size, no neighbour has to be sent twice. */
 const LARGE_BYTES = 1024 * 1024;
 const PUBLISHED: PublishResult = { status: "published" };
 const NOT_TRIED: PublishResult = { status: "unavailable" };
+const HELD: PublishResult = { status: "held" };
 
 export interface BatchOptions {
   readonly messages: readonly Message[];
@@ -19,6 +21,12 @@ export interface BatchOptions {
   readonly routes: readonly (RabbitmqRoute | Error)[];
   /** By its place; may throw. */
   readonly sealed: (index: number) => SealedForRabbitmq;
+  /** What is known of the places they go to. */
+  readonly known: RabbitmqRoutes;
+  readonly kind: ClaimKind | undefined;
+  readonly onResult: PublishProgress["onResult"] | undefined;
+  /** Questions to the server end with it. */
+  readonly signal: AbortSignal;
   /** Why the connection is gone, when it is. */
   readonly whyLost: () => unknown;
   /** Another channel, for this batch only. */
@@ -38,9 +46,14 @@ export class RabbitmqBatch {
   #large: number[] = [];
   #lost: number[] = [];
   #inFlight = new Set<number>();
+  /** Verdicts on messages that were not taken. */
+  readonly #verdicts: Promise<void>[] = [];
   #alone = false;
   #limit: number;
+  /** Nothing more is sent or heard. */
   #over = false;
+  /** The results are out. */
+  #finished = false;
   #confirms = 0;
 
   constructor(channel: ConfirmedChannel, options: BatchOptions) {
@@ -67,6 +80,16 @@ export class RabbitmqBatch {
     this.#pump();
   }
 
+  /** What is under way is not confirmed, though the server answers: its routes are out, the rest goes on. */
+  skipSilent(): void {
+    if (this.#over || this.#inFlight.size === 0) return;
+    const { known, routes } = this.#options;
+    const silent = [...this.#inFlight];
+    this.#inFlight.clear();
+    for (const i of silent) this.#settle(i, known.fellSilent(routes[i] as RabbitmqRoute));
+    this.#goOn();
+  }
+
   /** Ends now; nothing is known of what is under way. */
   giveUp(error: unknown): void {
     if (this.#over) return;
@@ -74,6 +97,16 @@ export class RabbitmqBatch {
     for (const i of [...this.#inFlight, ...this.#lost]) this.#results[i] = { status: "unavailable", error };
     const first = this.#results.indexOf(NOT_TRIED);
     if (first !== -1) this.#results[first] = { status: "unavailable", error };
+    this.#finish();
+  }
+
+  /** What follows a message of its key that did not go through is held; the others simply were not sent. */
+  #finish(): void {
+    this.#finished = true;
+    for (const [i, { status }] of this.#results.entries()) {
+      const next = status === "published" ? undefined : this.#chains.after(i);
+      if (next !== undefined) this.#results[next] = HELD;
+    }
     this.#done.resolve(this.#results);
   }
 
@@ -91,10 +124,15 @@ export class RabbitmqBatch {
   }
 
   #send(i: number): void {
-    const { routes, sealed } = this.#options;
+    const { routes, sealed, known, kind } = this.#options;
     const route = routes[i]!;
     if (route instanceof Error) {
       this.#settle(i, failureOf(route));
+      return;
+    }
+    const notNow = known.notNow(route, kind);
+    if (notNow !== undefined) {
+      this.#settle(i, notNow);
       return;
     }
     const { exchange, routingKey } = route;
@@ -105,7 +143,7 @@ export class RabbitmqBatch {
         this.#alone = true;
       }
       this.#inFlight.add(i);
-      this.#channel.send(exchange, routingKey, content, options, (confirm) => this.#heard(i, confirm));
+      this.#channel.send(exchange, routingKey, content, options, (confirm) => this.#heard(i, confirm, content.length));
     } catch (error) {
       this.#inFlight.delete(i);
       // Nothing of it has been sent.
@@ -114,23 +152,22 @@ export class RabbitmqBatch {
     }
   }
 
-  #heard(i: number, confirm: Confirm): void {
-    if (this.#over) return;
+  #heard(i: number, confirm: Confirm, bytes: number): void {
+    // It may come after all when it is no longer waited for.
+    if (this.#over || !this.#inFlight.delete(i)) return;
     this.#confirms++;
-    this.#inFlight.delete(i);
-    const { exchange, routingKey } = this.#options.routes[i] as RabbitmqRoute;
+    const route = this.#options.routes[i] as RabbitmqRoute;
+    const { known, messages, signal } = this.#options;
     switch (confirm) {
       case "taken":
+        known.took(route, bytes);
         this.#settle(i, PUBLISHED);
         break;
       case "unroutable":
-        this.#settle(i, { status: "rejected", error: unroutable(exchange, routingKey) });
+        this.#judge(i, route, known.unroutable(route, signal));
         break;
       case "refused":
-        this.#settle(i, {
-          status: "failed",
-          error: new Error(`A queue of exchange "${exchange}" refused the message`),
-        });
+        this.#judge(i, route, known.refused(route, messages[i]!.id, bytes, signal));
         break;
       case "lost":
         this.#lost.push(i);
@@ -140,8 +177,15 @@ export class RabbitmqBatch {
     this.#pump();
   }
 
+  /** The message was not taken, so its key waits in any case; the server may have to be asked why. */
+  #judge(i: number, route: RabbitmqRoute, verdict: Promise<PublishResult>): void {
+    this.#results[i] = { status: "unavailable", route: routeName(route) };
+    this.#verdicts.push(verdict.then((result) => void (this.#finished || this.#settle(i, result))));
+  }
+
   #settle(i: number, result: PublishResult): void {
     this.#results[i] = result;
+    this.#options.onResult?.(i, result);
     if (result.status === "published") this.#chains.follow(i);
     if (this.#inFlight.size === 0) this.#alone = false;
   }
@@ -151,7 +195,7 @@ export class RabbitmqBatch {
     const left = this.#lost.length > 0 || this.#large.length > 0 || this.#chains.size > 0;
     if (!left || this.#limit === 0) {
       this.#over = true;
-      this.#done.resolve(this.#results);
+      void Promise.all(this.#verdicts).then(() => this.#finish());
     } else if (this.#channel.error === undefined) {
       this.giveUp(unavailable(this.#options.whyLost()));
     } else {

@@ -19,7 +19,7 @@ export interface RabbitmqChannel {
   assertExchange(exchange: string, type: string, options?: { durable?: boolean }): Promise<unknown>;
   checkExchange(exchange: string): Promise<unknown>;
   assertQueue(queue: string, options?: { durable?: boolean; arguments?: Record<string, unknown> }): Promise<unknown>;
-  checkQueue(queue: string): Promise<unknown>;
+  checkQueue(queue: string): Promise<{ messageCount: number }>;
   bindQueue(queue: string, source: string, pattern: string): Promise<unknown>;
   prefetch(count: number): Promise<unknown>;
   consume(queue: string, onMessage: (message: RabbitmqMessage | null) => void): Promise<{ consumerTag: string }>;

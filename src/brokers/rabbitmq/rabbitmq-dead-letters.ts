@@ -15,11 +15,13 @@ export class RabbitmqDeadLetters {
   readonly #channels: ChannelKeeper;
   readonly #clock: Clock;
   readonly #target: Topology["deadLetter"];
+  readonly #declares: boolean;
 
-  constructor(link: RabbitmqLink, clock: Clock, target: Topology["deadLetter"]) {
+  constructor(link: RabbitmqLink, clock: Clock, { deadLetter, declaration }: Topology) {
     this.#channels = new ChannelKeeper(link, clock);
     this.#clock = clock;
-    this.#target = target;
+    this.#target = deadLetter;
+    this.#declares = declaration !== undefined;
   }
 
   async put(
@@ -50,7 +52,7 @@ export class RabbitmqDeadLetters {
       // With ours the headers no longer fit into a frame.
       confirm = await send(dead);
     }
-    if (confirm !== "taken") throw notPutAside(exchange, routingKey, confirm, channel.error);
+    if (confirm !== "taken") throw this.#notPutAside(exchange, routingKey, confirm, channel.error);
   }
 
   close(): Promise<void> {
@@ -74,18 +76,22 @@ export class RabbitmqDeadLetters {
     this.#channels.drop(channel);
     throw new UnavailableError(`RabbitMQ confirmed no dead letter for ${CONFIRM_TIMEOUT_MS} ms`);
   }
-}
 
-function notPutAside(exchange: string, routingKey: string, confirm: Confirm, error: unknown): Error {
-  if (confirm === "lost") {
-    const why = error === undefined ? "the connection was lost" : describeError(error);
-    return new UnavailableError(`A dead letter was not confirmed: ${why}`, { cause: error });
+  #notPutAside(exchange: string, routingKey: string, confirm: Confirm, error: unknown): Error {
+    if (confirm === "lost") {
+      const why = error === undefined ? "the connection was lost" : describeError(error);
+      return new UnavailableError(`A dead letter was not confirmed: ${why}`, { cause: error });
+    }
+    const where = exchange === "" ? `the queue "${routingKey}"` : `the exchange "${exchange}" (${routingKey})`;
+    const unroutable = confirm === "unroutable";
+    const create = this.#declares
+      ? "Create a queue for dead letters there; the subscriber declares it only when it connects"
+      : "Create a queue for dead letters there, or set declare: true on the subscriber";
+    const fix = unroutable ? `${create}. If its node is down, bring that back` : "Make room in its queue";
+    return new TxboxError("not_found", `${where} ${unroutable ? "leads nowhere" : "refused a dead letter"}`, {
+      field: "deadLetter",
+      fix,
+      retryable: true,
+    });
   }
-  const where = exchange === "" ? `the queue "${routingKey}"` : `the exchange "${exchange}" (${routingKey})`;
-  const what = confirm === "unroutable" ? "leads nowhere" : "refused a dead letter";
-  return new TxboxError("not_found", `${where} ${what}`, {
-    field: "deadLetter",
-    fix: "Create a queue for dead letters there, or set declare: true on the subscriber",
-    retryable: true,
-  });
 }

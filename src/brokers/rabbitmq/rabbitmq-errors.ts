@@ -1,4 +1,5 @@
 import { describeError, PermanentError, TxboxError, UnavailableError } from "../../core/errors.ts";
+import { exchangeName } from "./rabbitmq-route.ts";
 
 /** AMQP reply codes with which a server closes a channel. */
 const ACCESS_REFUSED = 403;
@@ -42,12 +43,9 @@ export function notAsked(error: Error): TxboxError {
   return new TxboxError("invalid_option", error.message, { fix: "Correct the name or argument", cause: error });
 }
 
-export function missingExchange(exchange: string, cause?: unknown): PermanentError {
-  return new PermanentError(`RabbitMQ has no exchange "${exchange}"`, {
-    field: "exchange",
-    fix: "Create it, or set declare: true on the publisher",
-    cause,
-  });
+/** It is asked for by name and not there: what to do depends on who could have created it. */
+export function missingExchange(exchange: string, fix: string, cause?: unknown): PermanentError {
+  return new PermanentError(`RabbitMQ has no exchange "${exchange}"`, { field: "exchange", fix, cause });
 }
 
 export function missingQueue(queue: string, field: "queue" | "deadLetter", cause: unknown): TxboxError {
@@ -59,18 +57,28 @@ export function missingQueue(queue: string, field: "queue" | "deadLetter", cause
   });
 }
 
-export function unroutable(exchange: string, routingKey: string): PermanentError {
-  return new PermanentError(`No queue takes messages of exchange "${exchange}" with the routing key "${routingKey}"`, {
-    field: "routingKey",
-    fix: "Bind a queue to it, then requeue the dead letter",
-  });
+/** What was declared a moment ago is gone again: the next attempt declares it anew. */
+export function deletedMeanwhile(what: string, cause: unknown): UnavailableError {
+  return new UnavailableError(`Somebody has deleted ${what}`, { cause });
+}
+
+export function isMissing(error: unknown): boolean {
+  return replyCode(error) === NOT_FOUND && !isAway(error);
+}
+
+/** There is a record of the queue, but the node with its messages is down, or its process has ended. */
+function isAway(error: unknown): boolean {
+  return replyCode(error) === NOT_FOUND && !/NOT_FOUND - no (queue|exchange) /.test(describeError(error));
 }
 
 /** What a closed channel says of the only message that was under way on it. */
 export function refusalOf(error: unknown, exchange: string): Error {
   switch (replyCode(error)) {
     case NOT_FOUND:
-      return missingExchange(exchange, error);
+      // It was there when it was looked for.
+      return exchangeOut(exchange, `Somebody has deleted the exchange "${exchange}"`, error);
+    case ACCESS_REFUSED:
+      return exchangeOut(exchange, `The exchange "${exchange}" takes nothing: ${describeError(error)}`, error);
     case PRECONDITION_FAILED:
       return new PermanentError(`RabbitMQ does not take this message: ${describeError(error)}`, { cause: error });
     default:
@@ -78,12 +86,19 @@ export function refusalOf(error: unknown, exchange: string): Error {
   }
 }
 
+/** All messages to the exchange have to wait; none of them is at fault. */
+export function exchangeOut(exchange: string, message: string, cause: unknown): UnavailableError {
+  return new UnavailableError(message, { route: exchangeName(exchange), cause });
+}
+
 /** What came of creating or looking for something. */
 export function topologyError(error: unknown, what: string, notFound: () => Error): Error {
   if (replyCode(error) === undefined) return notAsked(error instanceof Error ? error : new Error(String(error)));
   switch (replyCode(error)) {
     case NOT_FOUND:
-      return notFound();
+      return isAway(error)
+        ? new UnavailableError(`${what} is out: ${describeError(error)}`, { cause: error })
+        : notFound();
     case PRECONDITION_FAILED:
       return new TxboxError("invalid_option", `${what} exists with other settings: ${describeError(error)}`, {
         field: "declare",

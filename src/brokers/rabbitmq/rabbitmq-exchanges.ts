@@ -1,7 +1,10 @@
 import type { Clock } from "../../core/contracts.ts";
-import { missingExchange, topologyError } from "./rabbitmq-errors.ts";
+import { PermanentError } from "../../core/errors.ts";
+import { exchangeOut, missingExchange, replyCode, topologyError } from "./rabbitmq-errors.ts";
 import type { RabbitmqLink } from "./rabbitmq-link.ts";
 import type { RabbitmqRoute } from "./rabbitmq-route.ts";
+
+const MAX_EXCHANGES = 10_000;
 
 /**
  * The exchanges that are there. Publishing to one that is missing would close the channel, and take the confirms of
@@ -13,6 +16,8 @@ export class KnownExchanges {
   readonly #clock: Clock;
   /** The default exchange is always there. */
   #known = new Set<string>([""]);
+  /** Those that were there at some time: should one be missing now, its messages wait. */
+  readonly #met = new Set<string>();
 
   constructor(link: RabbitmqLink, declare: boolean, clock: Clock) {
     this.#link = link;
@@ -34,10 +39,15 @@ export class KnownExchanges {
     const errors = new Map<string, Error>();
     for (const exchange of unknown) {
       const error = await this.#look(exchange, signal);
-      if (error === undefined) this.#known.add(exchange);
+      if (error === undefined) this.#found(exchange);
       else errors.set(exchange, error);
     }
     return routes.map((route) => (route instanceof Error ? route : (errors.get(route.exchange) ?? route)));
+  }
+
+  #found(exchange: string): void {
+    this.#known.add(exchange);
+    if (this.#met.size < MAX_EXCHANGES) this.#met.add(exchange);
   }
 
   async #look(exchange: string, signal: AbortSignal): Promise<Error | undefined> {
@@ -49,9 +59,18 @@ export class KnownExchanges {
       );
       return undefined;
     } catch (error) {
-      const found = topologyError(error, `the exchange "${exchange}"`, () => missingExchange(exchange, error));
-      if ("code" in found && found.code === "unavailable") throw found;
-      return found;
+      const found = topologyError(error, `the exchange "${exchange}"`, () => this.#missing(exchange, error));
+      // The server has said nothing about this exchange: it is out as a whole.
+      if (replyCode(error) === undefined) throw found;
+      // Else a setting or a right is wrong, which no message can help.
+      return found instanceof PermanentError ? found : exchangeOut(exchange, found.message, error);
     }
+  }
+
+  /** Missing from the start, or deleted since it was seen: then it may come back. */
+  #missing(exchange: string, cause: unknown): Error {
+    const fix = this.#declare ? "Create it" : "Create it, or set declare: true on the publisher";
+    if (!this.#met.has(exchange)) return missingExchange(exchange, fix, cause);
+    return new Error(`Somebody has deleted the exchange "${exchange}". ${fix}`);
   }
 }

@@ -93,6 +93,17 @@ export class RabbitmqLink {
     }
   }
 
+  /** Whether the server says anything at all, and lets this connection publish. */
+  async answers(clock: Clock, signal: AbortSignal): Promise<boolean> {
+    if (this.#blocked !== undefined) return false;
+    try {
+      void endChannel(await this.open(() => this.connection.createChannel(), clock, signal));
+      return this.#blocked === undefined;
+    } catch {
+      return false;
+    }
+  }
+
   /** A channel for a few questions, closed afterwards; an error of the server closes it by itself. */
   async briefly<T>(clock: Clock, signal: AbortSignal, ask: (channel: RabbitmqChannel) => Promise<T>): Promise<T> {
     const channel = await this.open(() => this.connection.createChannel(), clock, signal);

@@ -19,6 +19,16 @@ export function routeByStream({ stream, type }: Message): RabbitmqRoute {
   return last.route;
 }
 
+/** The name of a route in events and status. */
+export function routeName({ exchange, routingKey }: RabbitmqRoute): string {
+  return exchange === "" ? `queue ${routingKey}` : `${exchange}/${routingKey}`;
+}
+
+/** The name of all routes of an exchange. */
+export function exchangeName(exchange: string): string {
+  return `${exchange}/#`;
+}
+
 const MAX_NAME_BYTES = 255;
 
 /** An error in place of a route that AMQP cannot carry, or that the function did not give. */

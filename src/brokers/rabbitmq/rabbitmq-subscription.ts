@@ -8,7 +8,7 @@ import { endChannel } from "./end-channel.ts";
 import type { RabbitmqChannel, RabbitmqMessage } from "./rabbitmq-client.ts";
 import { RabbitmqDeadLetters } from "./rabbitmq-dead-letters.ts";
 import { deliveriesBefore, openFromRabbitmq } from "./rabbitmq-envelope.ts";
-import { missingQueue, topologyError, unavailable } from "./rabbitmq-errors.ts";
+import { deletedMeanwhile, missingQueue, topologyError, unavailable } from "./rabbitmq-errors.ts";
 import type { RabbitmqLink } from "./rabbitmq-link.ts";
 import { prepareTopology, type Topology } from "./rabbitmq-topology.ts";
 
@@ -41,7 +41,7 @@ export class RabbitmqSubscription {
     const { consumer, handle, settings, link, topology } = options;
     this.#options = options;
     this.#deliveries = new Deliveries(consumer, handle, settings);
-    this.#deadLetters = new RabbitmqDeadLetters(link, settings.clock, topology.deadLetter);
+    this.#deadLetters = new RabbitmqDeadLetters(link, settings.clock, topology);
   }
 
   /** Resolves when messages come. Rejects for what only people can mend; waits while the server is out. */
@@ -114,7 +114,12 @@ export class RabbitmqSubscription {
         message === null ? cancelled() : this.#take(message, channel, held.signal),
       );
     } catch (error) {
-      throw topologyError(error, `the queue "${topology.queue}"`, () => missingQueue(topology.queue, "queue", error));
+      const what = `the queue "${topology.queue}"`;
+      throw topologyError(error, what, () =>
+        topology.declaration === undefined
+          ? missingQueue(topology.queue, "queue", error)
+          : deletedMeanwhile(what, error),
+      );
     }
     begun = true;
     if (held.signal.aborted) throw unavailable(failure ?? link.error);

@@ -1,7 +1,7 @@
 import { TxboxError } from "../../core/errors.ts";
 import { rejectUnknownOptions } from "../../core/options.ts";
 import type { RabbitmqChannel } from "./rabbitmq-client.ts";
-import { missingExchange, missingQueue, topologyError } from "./rabbitmq-errors.ts";
+import { deletedMeanwhile, missingExchange, missingQueue, topologyError } from "./rabbitmq-errors.ts";
 
 /** What a subscriber creates when it starts, unless it is there already. */
 export interface RabbitmqDeclaration {
@@ -83,7 +83,8 @@ async function findDeadLetter(
   try {
     await channel.checkExchange(exchange);
   } catch (error) {
-    throw topologyError(error, `the exchange "${exchange}"`, () => missingExchange(exchange, error));
+    const fix = "Create it, or set declare: true on the subscriber";
+    throw topologyError(error, `the exchange "${exchange}"`, () => missingExchange(exchange, fix, error));
   }
 }
 
@@ -103,7 +104,8 @@ async function createQueue(
   try {
     await channel.assertQueue(queue, { durable: true, arguments: queueArguments });
   } catch (error) {
-    throw topologyError(error, `the queue "${queue}"`, () => missingQueue(queue, "queue", error));
+    const what = `the queue "${queue}"`;
+    throw topologyError(error, what, () => deletedMeanwhile(what, error));
   }
 }
 
@@ -111,7 +113,8 @@ async function createExchange(channel: RabbitmqChannel, exchange: string): Promi
   try {
     await channel.assertExchange(exchange, "topic", { durable: true });
   } catch (error) {
-    throw topologyError(error, `the exchange "${exchange}"`, () => missingExchange(exchange, error));
+    const what = `the exchange "${exchange}"`;
+    throw topologyError(error, what, () => deletedMeanwhile(what, error));
   }
 }
 
@@ -119,7 +122,7 @@ async function bind(channel: RabbitmqChannel, queue: string, source: string, pat
   try {
     await channel.bindQueue(queue, source, pattern);
   } catch (error) {
-    const binding = `the binding of "${queue}" to "${source}"`;
-    throw topologyError(error, binding, () => missingExchange(source, error));
+    const what = `the binding of "${queue}" to "${source}"`;
+    throw topologyError(error, what, () => deletedMeanwhile(`"${queue}" or "${source}"`, error));
   }
 }

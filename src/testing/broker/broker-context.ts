@@ -10,6 +10,8 @@ export type PublisherFeature =
   | "oversized"
   /** A message may have nowhere to go: `unroutable` is there. */
   | "unroutable"
+  /** A part of the target can be out while the rest is there: `route` is there. */
+  | "routes"
   /** The target can be taken away and brought back: `goDown` and `comeBack` are there. */
   | "outage"
   /** Connections can be broken while the target stays: `disconnect` is there. */
@@ -34,6 +36,8 @@ export interface PublisherContext {
   readonly oversized?: () => string | Uint8Array;
   /** A stream that leads nowhere. */
   readonly unroutable?: () => string;
+  /** A part of the target that can be taken away and brought back while the rest stays: a queue, a topic. */
+  readonly route?: BrokenRoute;
   /** A publisher to the same target, with `envelope: "cloudevents"`. */
   readonly cloudEvents?: Publisher;
   readonly goDown?: () => Promise<void>;
@@ -41,6 +45,15 @@ export interface PublisherContext {
   readonly disconnect?: () => Promise<void>;
   /** Until the function it gives is called. */
   readonly hang?: () => Promise<() => Promise<void>>;
+}
+
+export interface BrokenRoute {
+  /** A stream that leads there, and nowhere else. */
+  readonly stream: string;
+  readonly goOut: () => Promise<void>;
+  readonly comeBack: () => Promise<void>;
+  /** What has arrived there, in order; waits until there are this many. */
+  readonly arrived: (count: number) => Promise<readonly IncomingMessage[]>;
 }
 
 export type PublisherCase = ConformanceCase<PublisherContext, PublisherFeature>;

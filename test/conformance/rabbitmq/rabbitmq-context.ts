@@ -15,19 +15,23 @@ import { RabbitmqObserver } from "./rabbitmq-observer.ts";
 
 const quorum = { durable: true, arguments: { "x-queue-type": "quorum" } };
 
-/** Refusals are the server's own: a refused message is sent to a queue that is full, or where no queue is. */
+/**
+ * RabbitMQ says of no message that it may work later: queues and exchanges are out, or the message can never work. So a
+ * message fails here before it is sent; one that can never work goes to a queue that does not exist.
+ */
 export async function rabbitmqPublisherContext(
   server: RabbitmqServer,
   mayKill: boolean,
 ): Promise<PublisherContext & AsyncDisposable> {
   const stream = `s-${randomBytes(6).toString("hex")}`;
-  const [full, nowhere] = [`${stream}.full`, `${stream}.nowhere`];
+  const [other, nowhere] = [`${stream}.other`, `${stream}.nowhere`];
   const observer = await RabbitmqObserver.to(server.url);
   const channel = await observer.channel();
-  for (const exchange of [stream, nowhere]) await channel.assertExchange(exchange, "topic");
-  await channel.assertQueue(stream, quorum);
-  await channel.bindQueue(stream, stream, "#");
-  await channel.assertQueue(full, { arguments: { "x-max-length": 0, "x-overflow": "reject-publish" } });
+  for (const name of [stream, other]) {
+    await channel.assertExchange(name, "topic");
+    await channel.assertQueue(name, quorum);
+    await channel.bindQueue(name, name, "#");
+  }
   if (mayKill) await server.saveTopology();
 
   const link = await testConnection(server.url);
@@ -36,19 +40,26 @@ export async function rabbitmqPublisherContext(
     connection: link.connection,
     route(message) {
       const how = refused.get(message.id);
-      if (how === "rejected") return { exchange: nowhere, routingKey: "any" };
+      if (how === "rejected") return { exchange: "", routingKey: nowhere };
       if (how === undefined) return routeByStream(message);
       refused.delete(message.id);
-      return { exchange: "", routingKey: full };
+      throw new Error("not this time");
     },
   });
   const cloudEvents = createRabbitmqPublisher({ connection: link.connection, envelope: "cloudevents" });
   const got: GetMessage[] = [];
+  const gotByOther: GetMessage[] = [];
   return {
     publisher,
     cloudEvents,
     stream,
     arrived: async (count) => (await observer.collect(stream, got, count)).map(openFromRabbitmq),
+    route: {
+      stream: other,
+      goOut: async () => void (await channel.unbindQueue(other, other, "#")),
+      comeBack: async () => void (await channel.bindQueue(other, other, "#")),
+      arrived: async (count) => (await observer.collect(other, gotByOther, count)).map(openFromRabbitmq),
+    },
     refuse: async (id, how) => void refused.set(id, how),
     oversized: () => new Uint8Array(RABBITMQ_MAX_MESSAGE_BYTES + 1),
     unroutable: () => nowhere,
@@ -62,7 +73,7 @@ export async function rabbitmqPublisherContext(
     async [Symbol.asyncDispose]() {
       await Promise.all([publisher.close?.(), cloudEvents.close?.()]);
       await link[Symbol.asyncDispose]();
-      await forget(observer, [stream, full], [stream, nowhere]);
+      await forget(observer, [stream, other], [stream, other]);
     },
   };
 }

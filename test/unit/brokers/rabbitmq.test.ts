@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import {
   createRabbitmqPublisher,
   createRabbitmqSubscriber,
+  rabbitmqUrls,
   type RabbitmqConnection,
 } from "../../../src/brokers/rabbitmq/index.ts";
 import type { RabbitmqMessage } from "../../../src/brokers/rabbitmq/rabbitmq-client.ts";
@@ -111,6 +112,37 @@ describe("the route", () => {
   });
 });
 
+describe("several nodes", () => {
+  test("each attempt to connect goes to the next, and reads one address as a whole", async () => {
+    const address = rabbitmqUrls([
+      "amqp://app:p%40ss@one:5673/%2Fvhost?heartbeat=7&frameMax=8192",
+      "amqps://[::1]",
+      "amqp://three",
+    ]);
+    const read = async (): Promise<object> => {
+      const { hostname, port, protocol, username, password, vhost, heartbeat, frameMax } = address;
+      await Promise.resolve();
+      return { hostname, port, protocol, username, password, vhost, heartbeat, frameMax };
+    };
+    const user = { username: "app", password: "p@ss" };
+    const first = { protocol: "amqp", hostname: "one", port: 5673, vhost: "%2Fvhost", heartbeat: 7, frameMax: 8192 };
+    expect(await read()).toEqual({ ...first, ...user });
+    expect(await read()).toEqual({ protocol: "amqps", hostname: "::1" });
+    expect(await read()).toEqual({ protocol: "amqp", hostname: "three" });
+    expect(await read()).toMatchObject({ hostname: "one" });
+  });
+
+  test.each([
+    [[], /at least one/],
+    ["amqp://one", /at least one/],
+    [["http://one"], /no URL of RabbitMQ/],
+    [["one:secret@"], /no URL/],
+  ])("%j is refused", (urls, message) => {
+    const refusal = { code: "invalid_option", field: "urls", message: expect.stringMatching(message) };
+    expect(() => rabbitmqUrls(urls as string[])).toThrow(expect.objectContaining(refusal));
+  });
+});
+
 describe("options", () => {
   const connection = Object.assign(new EventEmitter(), {
     createChannel: () => Promise.reject(new Error("none")),
@@ -135,6 +167,7 @@ describe("options", () => {
     [{ envelope: "cloudevent" }, "envelope", /cloudevents/],
     [{ route: "orders" }, "route", /function/],
     [{ confirmTimeoutMs: 0 }, "confirmTimeoutMs", /whole number/],
+    [{ unroutable: "drop" }, "unroutable", /"wait" or "reject"/],
   ])("of a publisher: %j names the field and the fix", (options, field, text) => {
     expect(() => createRabbitmqPublisher({ connection, ...options } as never)).toThrow(error(field, text));
   });
