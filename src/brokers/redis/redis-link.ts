@@ -1,5 +1,6 @@
 import { UnavailableError } from "../../core/errors.ts";
-import { plainConnection, type PlainConnection, type RedisArgument, type RedisClient } from "./redis-client.ts";
+import { plainConnection, type PlainConnection, type RedisArgument } from "./plain-connection.ts";
+import type { RedisClient } from "./redis-client.ts";
 import { explainRedis, isReply, needsOtherServer } from "./redis-errors.ts";
 import type { Script } from "./redis-scripts.ts";
 

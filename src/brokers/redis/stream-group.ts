@@ -1,5 +1,5 @@
 import { TxboxError } from "../../core/errors.ts";
-import type { RedisArgument } from "./redis-client.ts";
+import type { RedisArgument } from "./plain-connection.ts";
 import type { RawFields } from "./redis-entry.ts";
 import { isReply } from "./redis-errors.ts";
 import type { RedisLink } from "./redis-link.ts";
