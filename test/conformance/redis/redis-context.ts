@@ -60,6 +60,10 @@ export async function redisPublisherContext(kind: RedisClientKind): Promise<Publ
     publisher,
     cloudEvents,
     stream,
+    async contentTypes(count) {
+      const entries = await atLeast(count, () => entriesOf(probe, stream));
+      return entries.map((fields) => fields.get("content-type")?.toString());
+    },
     async arrived(count) {
       const entries = await atLeast(count, () => entriesOf(probe, stream));
       return entries.map((fields): IncomingMessage => {
@@ -102,7 +106,7 @@ export async function redisSubscriberContext(
   const stream = "orders";
   const subscribers: Subscriber[] = [];
   return {
-    subscriber() {
+    subscriber(limits) {
       const one = createRedisSubscriber({
         client,
         streams: stream,
@@ -111,6 +115,7 @@ export async function redisSubscriberContext(
         maxAttempts: CONFORMANCE_ATTEMPTS,
         backoff: { baseMs: 5, maxMs: 20 },
         ...options,
+        ...limits,
       });
       subscribers.push(one);
       return one;
