@@ -23,6 +23,7 @@ export interface ConsumerConfig {
   readonly ack_wait?: number;
   readonly max_deliver?: number;
   readonly max_ack_pending?: number;
+  readonly max_bytes?: number;
   readonly deliver_subject?: string;
   readonly headers_only?: boolean;
 }

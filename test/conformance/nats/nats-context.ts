@@ -35,7 +35,8 @@ export async function natsPublisherContext(): Promise<PublisherContext & AsyncDi
     stream: world.stream,
     async contentTypes(count) {
       const found = await storedMessages(world, world.stream, count);
-      for (const { headers } of found) assert.equal(headers.get("content-type"), headers.get("ce-datacontenttype"));
+      for (const { headers } of found)
+        assert.equal(headers.get("content-type"), decodeURIComponent(headers.get("ce-datacontenttype") ?? ""));
       return found.map(({ headers }) => headers.get("content-type"));
     },
     async arrived(count): Promise<IncomingMessage[]> {
