@@ -90,7 +90,7 @@ export async function startRedisSentinel(): Promise<RedisSentinelGroup> {
       await until(know, { what: "sentinels that know the replica", timeoutMs: 60_000, intervalMs: 100 });
     },
     async stop() {
-      for (const server of started.reverse()) await server.stop();
+      for (const server of started.toReversed()) await server.stop();
     },
   };
 }

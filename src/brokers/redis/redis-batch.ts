@@ -11,7 +11,7 @@ import { ANSWER_MS, type RedisConnection, type RedisLink } from "./redis-link.ts
 import type { RedisPublisherSettings, ReplicasWanted } from "./redis-publisher-options.ts";
 import { addEntries, HELD, type Added, type Entry } from "./redis-request.ts";
 
-type Failure = Exclude<PublishResult, { status: "published" | "held" }>;
+type Failure = Exclude<PublishResult, { status: "published" }>;
 
 /** What the server takes as one value, where it says so. Without knowing, messages that broke connections are kept in mind. */
 export interface ValueLimit {
@@ -90,7 +90,7 @@ export class RedisBatch {
         const bytes = values.at(-1)!.length;
         entries.push({ index, streamKey: nameOf(streamKey(message)), shape, values, bytes, large });
       } catch (error) {
-        this.#fail(index, failureOf(error) as Failure);
+        this.#fail(index, failureOf(error));
       }
     }
     return entries;

@@ -93,7 +93,9 @@ export function readStructuredEvent(
   const attributes: Fields = {};
   for (const name in event) {
     const value = event[name];
-    if (name !== "data" && name !== "data_base64" && value !== null) attributes[name] = String(value);
+    if (name === "data" || name === "data_base64") continue;
+    if (typeof value === "string") attributes[name] = value;
+    else if (typeof value === "number" || typeof value === "boolean") attributes[name] = String(value);
   }
   if ("data_base64" in event) attributes["datacontenttype"] ??= BYTES_TYPE;
   const known = readCloudEvent(attributes, NO_PREFIX);
