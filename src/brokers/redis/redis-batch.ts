@@ -250,6 +250,8 @@ function explain(failure: string, streamKey: string): PermanentError | undefined
 async function replicated(connection: RedisConnection, { count, timeoutMs }: ReplicasWanted): Promise<void> {
   const reached = Number(await connection.command(["WAIT", String(count), String(timeoutMs)], timeoutMs + ANSWER_MS));
   if (reached >= count) return;
+  // A master that its replicas have left may not be the master any more: the next connection asks anew.
+  connection.close();
   throw new UnavailableError(`${reached} of ${count} replicas have confirmed within ${timeoutMs} ms`, {
     field: "replicas",
     fix: "Look at the replicas, or ask for fewer of them",

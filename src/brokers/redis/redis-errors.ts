@@ -4,7 +4,7 @@ const CREDENTIALS = /^-?(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b/;
 /** Replies of a node of a cluster to a client that knows nothing of it. */
 const CLUSTER = /^-?(?:MOVED|ASK|CROSSSLOT|CLUSTERDOWN|TRYAGAIN)\b/;
 /** A new connection may lead to a server that can do it. */
-const OTHER_SERVER = /^-?(?:READONLY|MASTERDOWN|MOVED|ASK|CLUSTERDOWN|UNBLOCKED)\b/;
+const OTHER_SERVER = /^-?(?:READONLY|NOREPLICAS|MASTERDOWN|MOVED|ASK|CLUSTERDOWN|UNBLOCKED)\b/;
 const REPLY = /^-?[A-Z]{2,}\b/;
 
 /** A stream that takes nothing more, whatever the message: its last id is the greatest there is. */
