@@ -19,6 +19,7 @@ export type {
   SubscriberCase,
   SubscriberContext,
   SubscriberFeature,
+  SubscriberLimits,
 } from "./broker/broker-context.ts";
 export { CONFORMANCE_ATTEMPTS } from "./broker/broker-context.ts";
 export { withCrashPoints, type CrashPoint } from "./crash-points.ts";

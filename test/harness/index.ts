@@ -13,6 +13,7 @@ export { type KafkaOptions, type KafkaServer, startKafka } from "./start-kafka.t
 export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./start-pgbouncer.ts";
 export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
 export { type RedisOptions, type RedisServer, startRedis } from "./start-redis.ts";
+export { type RedisSentinelGroup, startRedisSentinel } from "./start-redis-sentinel.ts";
 export { type NatsOptions, type NatsServer, startNats } from "./start-nats.ts";
 export {
   RABBITMQ_MAX_MESSAGE_BYTES,

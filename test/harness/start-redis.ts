@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -16,6 +16,8 @@ export interface RedisOptions {
   /** False: nothing survives a restart. */
   readonly durable?: boolean;
   readonly settings?: Readonly<Record<string, string>>;
+  /** Start a sentinel instead, with these lines in its configuration. */
+  readonly sentinel?: readonly string[];
 }
 
 export interface RedisServer {
@@ -53,7 +55,13 @@ export async function startRedis(options: RedisOptions = {}): Promise<RedisServe
     "enable-debug-command": "local",
     ...options.settings,
   };
-  const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
+  let args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, ...value.split(" ")]);
+  if (options.sentinel !== undefined) {
+    // It writes what it learns into this file.
+    const file = join(folder, "sentinel.conf");
+    writeFileSync(file, [`port ${port}`, "bind 127.0.0.1", `dir ${folder}`, ...options.sentinel, ""].join("\n"));
+    args = [file, "--sentinel"];
+  }
   let running: { pid: number; release: () => void } | undefined;
 
   async function start(): Promise<void> {

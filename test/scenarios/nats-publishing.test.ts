@@ -165,10 +165,57 @@ describe.skipIf(slot.skipped)("publishing to JetStream", () => {
     const large = sample(name, "x".repeat(3000), { key: "a" });
     const batch = [sample(name, 1, { key: "a" }), large, sample(name, 2, { key: "a" }), sample(name, 3, { key: "b" })];
     const results = await one.publish(batch, never());
-    expect(statuses(results)).toEqual(["published", "rejected", "unavailable", "published"]);
+    expect(statuses(results)).toEqual(["published", "rejected", "held", "published"]);
     expect(results[1]).toMatchObject({
       error: { code: "payload_too_large", fix: expect.stringMatching(/max_msg_size/) },
     });
+  });
+
+  it.each([{ max_msgs: 3 }, { max_bytes: 2000 }])(
+    "keeps the messages of a stream that is full (%o), sends all others, and goes on when there is room",
+    async (limit) => {
+      const full = await stream(`full-${randomUUID().slice(0, 8)}`, { ...limit, discard: "new" });
+      const free = await stream(`free-${randomUUID().slice(0, 8)}`);
+      const one = await publisher();
+      // Linked and one by one.
+      for (let round = 0; round < 2; round++) {
+        const batch = samples(full, ["a", "b"], 10).flatMap((message) => [message, sample(free, round)]);
+        const results = await one.publish(batch, never());
+        const of = (name: string): PublishResult[] => results.filter((_, i) => batch[i]?.stream === name);
+        expect(new Set(statuses(of(free)))).toEqual(new Set(["published"]));
+        const out = of(full).filter(({ status }) => status === "unavailable");
+        expect(out).toHaveLength(2);
+        for (const result of out) expect(result).toMatchObject({ route: full });
+        expect(new Set(statuses(of(full)))).toEqual(
+          new Set(round === 0 ? ["published", "unavailable", "held"] : ["unavailable", "held"]),
+        );
+      }
+      await world.manager.streams.update(full, { max_msgs: -1, max_bytes: -1 });
+      expect(statuses(await one.publish([sample(full, 1)], never()))).toEqual(["published"]);
+    },
+  );
+
+  it("keeps the messages of a stream that is sealed, gone, or cannot be declared, and sends all others", async () => {
+    const free = await stream("free");
+    const sealed = await stream("sealed");
+    const gone = await stream("gone");
+    const one = await publisher();
+    const batch = (): Message[] => [sample(sealed, 1), sample(gone, 2), sample(free, 3)];
+    expect(statuses(await one.publish(batch(), never()))).toEqual(["published", "published", "published"]);
+    await world.manager.streams.update(sealed, { sealed: true } as never);
+    await world.manager.streams.delete(gone);
+    const results = await one.publish(batch(), never());
+    expect(results).toMatchObject([
+      { status: "unavailable", route: sealed },
+      { status: "unavailable", route: `${gone}.sampled` },
+      { status: "published" },
+    ]);
+    await stream("shop-all", { subjects: ["shop-new.>"] });
+    const declaring = await publisher({ declare: true });
+    expect(await declaring.publish([sample("shop-new", 1), sample(free, 2)], never())).toMatchObject([
+      { status: "unavailable", route: "shop-new", error: { message: expect.stringMatching(/overlap/) } },
+      { status: "published" },
+    ]);
   });
 
   it("has a message once that is sent twice", async () => {
@@ -243,6 +290,7 @@ describe.skipIf(slot.skipped)("publishing to JetStream", () => {
     const [result] = await one.publish([sample("orders", 2)], never());
     expect(result).toMatchObject({
       status: "unavailable",
+      route: "orders.sampled",
       error: { fix: "Give this user the right to publish to orders.sampled" },
     });
     await reader.close();

@@ -92,9 +92,12 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     const bad = new Set([batch[333]?.id, batch[704]?.id]);
     const one = publisher({ streamKey: ({ id }) => (bad.has(id) ? "full" : "orders") });
     const results = await one.publish(batch, never);
-    expect(statuses(results).filter((status) => status === "failed")).toHaveLength(2);
-    expect([results[333]?.status, results[704]?.status]).toEqual(["failed", "failed"]);
-    const left = batch.filter((_, i) => results[i]?.status === "unavailable");
+    expect(statuses(results).filter((status) => status === "unavailable")).toHaveLength(2);
+    for (const i of [333, 704]) {
+      expect(results[i]).toMatchObject({ status: "unavailable", route: "full" });
+      expect(errorOf(results[i])).toMatch(/"full".*ids have run out.*delete it/);
+    }
+    const left = batch.filter((_, i) => results[i]?.status === "held");
     expect(new Set(left.map(({ key }) => key))).toEqual(new Set(["k3", "k4"]));
     const got = await bodies("orders");
     const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
@@ -140,9 +143,9 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     });
     const results = await one.publish(all, never);
     const ofKey = (key: string): string[] => statuses(results.filter((_, i) => all[i]?.key === key));
-    const held = (count: number): string[] => Array.from({ length: count }, () => "unavailable");
+    const held = (count: number): string[] => Array.from({ length: count }, () => "held");
     expect(ofKey("refused")).toEqual([...published(20), "rejected", ...held(479)]);
-    expect(ofKey("unsealed")).toEqual([...published(200), "rejected", ...held(299)]);
+    expect(ofKey("unsealed")).toEqual([...published(200), "failed", ...held(299)]);
     expect(ofKey("fine")).toEqual(published(500));
     const got = await bodies("orders");
     for (const [key, count] of [["refused", 20] as const, ["unsealed", 200] as const, ["fine", 500] as const]) {
@@ -178,6 +181,40 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     expect(missing?.status).toBe("rejected");
     expect(errorOf(missing)).toMatch(/no stream "ordres".*declare: true/);
     expect(statuses(await publisher().publish([sample("ordres", 1)], never))).toEqual(["published"]);
+  });
+
+  it("keeps the messages of a stream that is gone or was replaced, and sends all others", async () => {
+    await probe.command("XADD", "known", "*", "is", "there");
+    await probe.command("XADD", "other", "*", "is", "there");
+    const one = publisher({ declare: false });
+    const batch = (): Message[] => [sample("known", 1), sample("other", 2), sample("known", 3), sample("other", 4)];
+    expect(statuses(await one.publish(batch(), never))).toEqual(published(4));
+    for (const breaking of [
+      ["DEL", "known"],
+      ["SET", "known", "no stream"],
+    ]) {
+      await probe.command(...breaking);
+      const results = await one.publish(batch(), never);
+      expect(statuses(results)).toEqual(["unavailable", "published", "held", "published"]);
+      expect(results[0]).toMatchObject({ route: "known" });
+    }
+  });
+
+  it("blames no message for a command that the server does not know, or that its user may not run", async () => {
+    await using strange = await startRedis({ owned: true, settings: { "rename-command": "XADD SOMETHING" } });
+    const results = await publisher({}, strange.url).publish(samples("orders", ["a", "b"], 2), never);
+    expect(statuses(results)).toEqual(Array.from({ length: 4 }, () => "unavailable"));
+    await using strange2 = await startRedis({ owned: true, settings: { "rename-command": "EVALSHA SOMETHING" } });
+    const others = await publisher({}, strange2.url).publish(samples("orders", ["a", "b"], 2), never);
+    expect(statuses(others)).toEqual(Array.from({ length: 4 }, () => "unavailable"));
+    expect(errorOf(others[0])).toMatch(/unknown command/);
+  });
+
+  it("says that a server belongs to a cluster", async () => {
+    await using node = await startRedis({ owned: true, settings: { "cluster-enabled": "yes" } });
+    const results = await publisher({}, node.url).publish(samples("orders", ["a", "b"], 2), never);
+    expect(statuses(results)).toEqual(Array.from({ length: 4 }, () => "unavailable"));
+    expect(errorOf(results[0])).toMatch(/cluster, which is not supported/);
   });
 
   it("waits for a server that takes connections and says nothing no longer than for any answer", async () => {
@@ -228,7 +265,7 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     }
     expect(results[5]?.status).toMatch(/rejected|failed/);
     // The next one of its key waits.
-    expect(results[9]?.status).toBe("unavailable");
+    expect(results[9]?.status).toBe("held");
     expect(left()).toEqual([9]);
     expect(await bodies("orders", inside)).toHaveLength(10);
   });

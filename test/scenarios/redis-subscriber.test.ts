@@ -2,12 +2,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { createRedisSubscriber, type RedisSubscriberOptions } from "../../src/brokers/redis/index.ts";
 import { RedisLink } from "../../src/brokers/redis/redis-link.ts";
-import { TAKE } from "../../src/brokers/redis/redis-scripts.ts";
 import { StreamGroup } from "../../src/brokers/redis/stream-group.ts";
 import type { SubscriberEvent } from "../../src/brokers/shared/subscriber-options.ts";
 import type { Handle, HandleResult, Subscriber } from "../../src/core/contracts.ts";
 import type { IncomingMessage } from "../../src/core/message.ts";
-import { until } from "../harness/deadline.ts";
+import { until, withDeadline } from "../harness/deadline.ts";
 import { serverOrSkip } from "../harness/server-or-skip.ts";
 import { startRedis } from "../harness/start-redis.ts";
 import { fieldsOf, redisClient, redisProbe, type RedisProbe } from "../support/redis-clients.ts";
@@ -212,8 +211,9 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
     await add("0", "txbox-id", "m-0", "txbox-key", "k");
     await until(() => got.length === 1, { what: "the first" });
     await settled();
-    const late = proxy.hold();
-    await until(() => late.text().includes(TAKE.sha), { what: "a request" });
+    // The lock was looked at already.
+    const late = await withDeadline(proxy.hold("MULTI"), 15_000, "a request");
+    await until(() => late.text().includes("EXEC"), { what: "all of it" });
     late.cut();
     await until(() => events.some(({ type }) => type === "recovered"), { what: "another connection" });
     await sleep(400);

@@ -23,6 +23,7 @@ const subscriber: Readonly<Record<SubscriberFeature, true>> = {
   reconnect: true,
   restart: true,
   deadLetters: true,
+  byteLimit: true,
 };
 
 /** For brokers of which no case is left out. */

@@ -6,8 +6,8 @@ export interface TcpProxy {
   cut(): void;
   /** What the server sends gets lost, until the connections are cut. */
   mute(): void;
-  /** What the client of the oldest connection sends waits on the way from now on. */
-  hold(): HeldTraffic;
+  /** The first of the present connections to send this text: from there on, what it sends waits on the way. */
+  hold(from: string): Promise<HeldTraffic>;
   close(): Promise<void>;
 }
 
@@ -55,31 +55,42 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
         far.resume();
       }
     },
-    hold() {
-      const [oldest] = answering;
-      if (oldest === undefined) throw new Error("there is no connection");
-      const [far, near] = oldest;
-      const sent: Buffer[] = [];
-      near.unpipe(far);
-      near.on("data", (chunk) => sent.push(chunk));
-      near.resume();
-      return {
-        text: () => Buffer.concat(sent).toString("latin1"),
-        cut() {
-          stranded.add(far);
-          near.resetAndDestroy();
-        },
-        arrive(before) {
-          far.unpipe();
-          far.resume();
-          far.end(Buffer.concat([Buffer.from(before), ...sent]));
-        },
-      };
-    },
+    hold: (from) =>
+      new Promise((resolve) => {
+        let held: Socket | undefined;
+        for (const [far, near] of answering) {
+          const sent: Buffer[] = [];
+          near.unpipe(far);
+          near.on("data", (chunk) => {
+            if (held === undefined && chunk.includes(from)) {
+              held = near;
+              resolve(heldTraffic(near, far, sent, stranded));
+            }
+            if (held === near) sent.push(chunk);
+            else far.write(chunk);
+          });
+          near.resume();
+        }
+      }),
     close: () =>
       new Promise((resolve) => {
         cut();
         server.close(() => resolve());
       }),
+  };
+}
+
+function heldTraffic(near: Socket, far: Socket, sent: readonly Buffer[], stranded: Set<Socket>): HeldTraffic {
+  return {
+    text: () => Buffer.concat(sent).toString("latin1"),
+    cut() {
+      stranded.add(far);
+      near.resetAndDestroy();
+    },
+    arrive(before) {
+      far.unpipe();
+      far.resume();
+      far.end(Buffer.concat([Buffer.from(before), ...sent]));
+    },
   };
 }

@@ -87,7 +87,7 @@ class Pipeline {
   readonly #reader: GroupReader;
   #partitions = new Map<string, PipelinePartition>();
   #stopping = false;
-  #queued = 0;
+  #queued = { records: 0, bytes: 0 };
   #roomier = Promise.withResolvers<void>();
   #spread = 0;
 
@@ -97,7 +97,7 @@ class Pipeline {
     this.#options = options;
     this.#settings = settings;
     this.#reader = new GroupReader(
-      { consumer, topics, from, sessionTimeoutMs, drainMs, clock: settings.clock },
+      { consumer, topics, from, sessionTimeoutMs, drainMs, maxBytes: settings.prefetchBytes, clock: settings.clock },
       {
         begin: (generation) => this.#begin(generation),
         take: (fetched, progress, generation) => this.#take(fetched, progress, generation),
@@ -138,7 +138,7 @@ class Pipeline {
       maxBatch,
       place: (outputs: readonly Message[]) => this.#place(outputs),
       bury: (record: KafkaRecord, error: unknown, attempts: number) => this.#bury(record, error, attempts),
-      taken: (count: number) => this.#taken(count),
+      taken: (records: readonly KafkaRecord[]) => this.#count(records, -1),
     };
     for (const { topic, partitions } of generation.assigned) {
       for (const partition of partitions) {
@@ -164,19 +164,25 @@ class Pipeline {
 
   async #take(fetched: CommittedRecords, progress: PartitionProgress, { ending }: Generation): Promise<boolean> {
     const from = progress.next;
-    while (this.#queued >= this.#settings.prefetch && !ending.aborted && !this.#stopping) {
+    while (!this.#hasRoom && !ending.aborted && !this.#stopping) {
       await Promise.race([this.#roomier.promise, this.#settings.clock.sleep(1000, ending)]);
     }
     const mine = this.#partitions.get(`${progress.topic}:${progress.partition}`);
     if (mine === undefined || ending.aborted || this.#stopping) return false;
     if (!mine.push(fetched, from, progress)) return false;
-    this.#taken(fetched.records.length);
+    this.#count(fetched.records, 1);
     return true;
   }
 
-  #taken(count: number): void {
-    this.#queued += count;
-    if (this.#queued >= this.#settings.prefetch) return;
+  get #hasRoom(): boolean {
+    const { prefetch, prefetchBytes } = this.#settings;
+    return this.#queued.records < prefetch && this.#queued.bytes < prefetchBytes;
+  }
+
+  #count(records: readonly KafkaRecord[], sign: 1 | -1): void {
+    this.#queued.records += sign * records.length;
+    for (const { value } of records) this.#queued.bytes += sign * (value?.length ?? 0);
+    if (!this.#hasRoom) return;
     this.#roomier.resolve();
     this.#roomier = Promise.withResolvers();
   }

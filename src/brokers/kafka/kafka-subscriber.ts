@@ -69,7 +69,6 @@ export function createKafkaSubscriber(options: KafkaSubscriberOptions): Subscrib
 class Subscription {
   readonly consumer: string;
   readonly #options: KafkaSubscriberOptions;
-  readonly #settings: SubscriberSettings;
   readonly #deliveries: Deliveries;
   readonly #commits: OffsetCommits;
   readonly #dead: DeadLetters;
@@ -80,17 +79,24 @@ class Subscription {
     const { from = "earliest", sessionTimeoutMs = SESSION_MS, drainMs = Math.floor(sessionTimeoutMs / 2) } = options;
     this.consumer = consumer;
     this.#options = options;
-    this.#settings = settings;
     this.#deliveries = new Deliveries(consumer, handle, settings);
     this.#dead = new DeadLetters(options.producer, (topic) => deadTopicOf(topic, options));
     const outage = (error: unknown, attempt: number, delayMs: number): void =>
       settings.emit({ type: "outage", consumer, error: describeError(error), attempt, delayMs });
     this.#commits = new OffsetCommits(options.consumer, () => this.#reader.generation, outage);
     this.#reader = new GroupReader(
-      { consumer: options.consumer, topics: options.topics, from, sessionTimeoutMs, drainMs, clock: settings.clock },
+      {
+        consumer: options.consumer,
+        topics: options.topics,
+        from,
+        sessionTimeoutMs,
+        drainMs,
+        maxBytes: settings.prefetchBytes,
+        clock: settings.clock,
+      },
       {
         take: (fetched, progress, generation) => this.#take(fetched, progress, generation),
-        drain: () => this.#deliveries.room(1),
+        drain: () => this.#deliveries.empty(),
         commit: (generation) => this.#commits.write(generation),
         outage,
         recovered: () => settings.emit({ type: "recovered", consumer }),
@@ -123,9 +129,8 @@ class Subscription {
     progress: PartitionProgress,
     generation: Generation,
   ): Promise<boolean> {
-    const { prefetch } = this.#settings;
     for (const record of records) {
-      if (this.#deliveries.inHand >= prefetch) await this.#deliveries.room(prefetch);
+      if (!this.#deliveries.hasRoom) await this.#deliveries.room();
       if (generation.ending.aborted || this.#stopping !== undefined) return false;
       if (record.offset < progress.next) continue;
       progress.take(record.offset);

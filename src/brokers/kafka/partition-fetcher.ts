@@ -12,6 +12,8 @@ export interface FetchSettings {
   readonly topics: readonly string[];
   /** Where a group begins that has committed nothing. */
   readonly from: "earliest" | "latest";
+  /** What one answer may bring at most; a batch that is larger comes all the same. */
+  readonly maxBytes: number;
   readonly clock: Clock;
 }
 
@@ -106,7 +108,7 @@ export class PartitionFetcher {
   }
 
   async #fetchFrom(node: number): Promise<void> {
-    const { consumer, clock } = this.#settings;
+    const { consumer, clock, maxBytes } = this.#settings;
     const { ending } = this.#generation;
     for (let failures = 0; !ending.aborted;) {
       try {
@@ -123,7 +125,7 @@ export class PartitionFetcher {
           topics,
           maxWaitTime: MAX_WAIT_MS,
           minBytes: 1,
-          maxBytes: RESPONSE_BYTES,
+          maxBytes: Math.min(maxBytes, RESPONSE_BYTES),
           isolationLevel: READ_COMMITTED,
         });
         failures = 0;
@@ -148,7 +150,7 @@ export class PartitionFetcher {
         currentLeaderEpoch: -1,
         fetchOffset: next,
         lastFetchedEpoch: -1,
-        partitionMaxBytes: PARTITION_BYTES,
+        partitionMaxBytes: Math.min(this.#settings.maxBytes, PARTITION_BYTES),
       });
     }
     return [...topics.values()];

@@ -29,7 +29,8 @@ export interface WorkerHooks {
   reset(error: unknown): Promise<void>;
   /** A record that is given up, as a dead letter. */
   bury(record: KafkaRecord, error: unknown, attempts: number): Promise<KafkaRecordToSend>;
-  taken(count: number): void;
+  /** These are in the queue no more. */
+  taken(records: readonly KafkaRecord[]): void;
 }
 
 /** Processes one partition, in order: handlers first, then all they sent and their offset in one transaction. */
@@ -64,7 +65,7 @@ export class PartitionWorker {
 
   /** Forgets what is queued. */
   clear(): void {
-    this.#hooks.taken(-this.#queue.length);
+    this.#hooks.taken(this.#queue);
     this.#queue = [];
     this.#attempts = 0;
   }
@@ -125,8 +126,7 @@ export class PartitionWorker {
       await this.#hooks.reset(error);
       return false;
     }
-    this.#queue.splice(0, done);
-    this.#hooks.taken(-done);
+    this.#hooks.taken(this.#queue.splice(0, done));
     this.#attempts = 0;
     this.#careful = Math.max(0, this.#careful - done);
     return true;

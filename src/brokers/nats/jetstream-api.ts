@@ -23,6 +23,7 @@ export interface ConsumerConfig {
   readonly ack_wait?: number;
   readonly max_deliver?: number;
   readonly max_ack_pending?: number;
+  readonly max_bytes?: number;
   readonly deliver_subject?: string;
   readonly headers_only?: boolean;
 }
@@ -114,12 +115,12 @@ function parsed({ data }: NatsMessage): { readonly error?: JetStreamError } | un
 }
 
 /** What a stream says of a message that was published to it. */
-export type PublishAnswer = { readonly stream: string } | { readonly error: JetStreamError };
+export type PublishAnswer = { readonly stream: string } | { readonly stream: string; readonly error: JetStreamError };
 
 /** Undefined when whoever answered is no stream. */
 export function publishAnswer(message: NatsMessage): PublishAnswer | undefined {
   const { error, stream, seq }: { error?: JetStreamError; stream?: unknown; seq?: unknown } = parsed(message) ?? {};
-  if (typeof error?.code === "number") return { error };
+  if (typeof error?.code === "number") return { stream: typeof stream === "string" ? stream : "", error };
   return typeof stream === "string" && typeof seq === "number" ? { stream } : undefined;
 }
 

@@ -11,6 +11,7 @@ export class MessageHand {
   readonly #postponed = new Set<number>();
   /** How often a message was asked for again because its delivery was lost on the way here. */
   readonly #lost = new Map<number, number>();
+  #bytes = 0;
   #life = new AbortController();
 
   /** Aborts when the consumer is another one than before: nothing that is in hand is known to it. */
@@ -22,12 +23,18 @@ export class MessageHand {
     return this.#held.size;
   }
 
+  /** Of the bodies in hand. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   [Symbol.iterator](): IterableIterator<HeldMessage> {
     return this.#held.values();
   }
 
   add(message: HeldMessage): void {
     this.#held.set(message.sequence, message);
+    this.#bytes += message.raw.body.length;
     this.#postponed.delete(message.sequence);
   }
 
@@ -35,9 +42,13 @@ export class MessageHand {
     return this.#held.get(sequence);
   }
 
-  remove({ sequence }: HeldMessage): void {
-    this.#held.delete(sequence);
-    this.#lost.delete(sequence);
+  remove(message: HeldMessage): void {
+    this.#forget(message);
+    this.#lost.delete(message.sequence);
+  }
+
+  #forget({ sequence, raw }: HeldMessage): void {
+    if (this.#held.delete(sequence)) this.#bytes -= raw.body.length;
   }
 
   settle(message: HeldMessage): void {
@@ -51,7 +62,7 @@ export class MessageHand {
   }
 
   postpone(message: HeldMessage): void {
-    this.#held.delete(message.sequence);
+    this.#forget(message);
     this.#postponed.add(message.sequence);
   }
 
@@ -91,6 +102,7 @@ export class MessageHand {
     this.#life.abort();
     this.#life = new AbortController();
     this.#held.clear();
+    this.#bytes = 0;
     this.#settled.clear();
     this.#postponed.clear();
     this.#lost.clear();

@@ -153,7 +153,7 @@ export class NatsConsumption implements Hands {
 
   /** Asks for more, opens the gate when all are here, and sees whether the server is still with us. */
   async #look(): Promise<void> {
-    const { clock, prefetch } = this.#options.settings;
+    const { clock, prefetch, prefetchBytes } = this.#options.settings;
     const now = clock.monotonic();
     if (this.#requests.seemsDead(now)) {
       this.#troubled(new UnavailableError("NATS sends no heartbeats for this consumer"));
@@ -161,8 +161,21 @@ export class NatsConsumption implements Hands {
     }
     if (this.#gate !== undefined) await this.#tendGate(this.#gate, now);
     if (this.#requests.open > 0) return;
-    const wanted = this.#gate?.wants(now, prefetch) ?? (this.#hasRoom ? prefetch - this.#hand.size : 0);
-    if (wanted > 0) this.#requests.ask(wanted, now);
+    if (this.#gate !== undefined) {
+      // Nothing goes on without these, however large they are.
+      const wanted = this.#gate.wants(now, prefetch);
+      if (wanted > 0) this.#requests.ask(wanted, now);
+    } else if (this.#hasRoom) {
+      // One message always passes.
+      if (this.#requests.endedBySize) this.#requests.ask(1, now);
+      else this.#requests.ask(prefetch - this.#hand.size, now, this.#maxBytes(prefetchBytes - this.#hand.bytes));
+    }
+  }
+
+  /** A consumer may have a limit of its own to what is asked for. */
+  #maxBytes(free: number): number {
+    const { maxRequestBytes } = this.#options;
+    return maxRequestBytes > 0 ? Math.min(free, maxRequestBytes) : free;
   }
 
   async #tendGate(gate: OrderGate, now: number): Promise<void> {
@@ -180,10 +193,10 @@ export class NatsConsumption implements Hands {
     for (const one of held) this.#deliveries.take(one);
   }
 
-  /** Fewer than a quarter are not worth a request. */
+  /** Less than a quarter is not worth a request. */
   get #hasRoom(): boolean {
-    const { prefetch } = this.#options.settings;
-    return prefetch - this.#hand.size >= Math.ceil(prefetch / 4);
+    const { prefetch, prefetchBytes } = this.#options.settings;
+    return prefetch - this.#hand.size >= Math.ceil(prefetch / 4) && this.#hand.bytes <= 0.75 * prefetchBytes;
   }
 
   #receive(message: NatsMessage): void {

@@ -86,9 +86,8 @@ export class HeldMessage implements Delivery {
 
 function open(subject: string, body: Uint8Array, headers: ReadonlyMap<string, string[]>): IncomingMessage {
   const fields = fieldsOf(headers);
-  const { [MSG_ID]: givenId, "ce-datacontenttype": contentType } = fields;
+  const { [MSG_ID]: givenId } = fields;
   for (const name in fields) if (NATS_TRANSPORT.reserved?.test(name) === true) delete fields[name];
-  if (contentType !== undefined) fields["content-type"] ??= contentType;
   const message = openEnvelope(fields, body, NATS_TRANSPORT);
   const id = message.id ?? (givenId === undefined ? undefined : decodeText(givenId, NATS_TRANSPORT));
   return { ...message, id, routingKey: subject };

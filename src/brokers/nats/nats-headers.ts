@@ -3,7 +3,12 @@ import { put, type Fields, type Transport } from "../shared/transport.ts";
 import type { NatsMessage, NatsMessageHeaders } from "./nats-client.ts";
 
 /** Names as the NATS binding of CloudEvents has them; its text is percent-encoded as well. */
-export const NATS_TRANSPORT: Transport = { cloudEventPrefixes: ["ce-"], asciiOnly: true, reserved: /^nats-/i };
+export const NATS_TRANSPORT: Transport = {
+  cloudEventPrefixes: ["ce-"],
+  asciiOnly: true,
+  contentTypeAttribute: true,
+  reserved: /^nats-/i,
+};
 
 export const MSG_ID = "Nats-Msg-Id";
 export const EXPECTED_STREAM = "Nats-Expected-Stream";

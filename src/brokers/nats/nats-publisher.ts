@@ -1,5 +1,5 @@
 import type { Publisher, PublishResult } from "../../core/contracts.ts";
-import { TxboxError, UnavailableError } from "../../core/errors.ts";
+import { errorCode, TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
@@ -10,7 +10,7 @@ import { declareStream, type JetStreamConfig } from "./nats-declaration.ts";
 import { NatsLink } from "./nats-link.ts";
 import { MAX_PARTITIONS, resourceName, subjectOf, subjectPart } from "./nats-subject.ts";
 import { Publication, type PublicationTools } from "./publication.ts";
-import { whyNobody } from "./publish-answer.ts";
+import { routeOut, whyNobody } from "./publish-answer.ts";
 import { sealParcel } from "./seal-parcel.ts";
 import { StreamLinks } from "./stream-links.ts";
 
@@ -106,22 +106,27 @@ class NatsPublisher implements Publisher {
   }
 
   async #publish(messages: readonly Message[], signal: AbortSignal): Promise<PublishResult[]> {
-    await this.#declare(messages);
+    const refused = await this.#declare(messages);
     if (this.#link.down !== undefined) throw this.#link.down;
     if (signal.aborted) return messages.map(() => ({ status: "unavailable" }));
-    const publication = new Publication(messages, this.#tools);
+    const declared = refused.size === 0 ? messages : messages.filter(({ stream }) => !refused.has(stream));
+    const publication = new Publication(declared, this.#tools);
     this.#underWay.add(publication);
     try {
-      return await publication.run(signal);
+      const results = (await publication.run(signal)).values();
+      return messages.map(({ stream }) => refused.get(stream) ?? results.next().value!);
     } finally {
       this.#underWay.delete(publication);
     }
   }
 
-  async #declare(messages: readonly Message[]): Promise<void> {
-    if (this.#options.declare === undefined || this.#options.declare === false) return;
+  /** What to say of the messages of a stream that could not be declared. */
+  async #declare(messages: readonly Message[]): Promise<Map<string, PublishResult>> {
+    const refused = new Map<string, PublishResult>();
+    if (this.#options.declare === undefined || this.#options.declare === false) return refused;
     for (const message of messages) {
       const { stream } = message;
+      if (refused.has(stream)) continue;
       if (this.#declared.get(stream) === undefined) {
         if (this.#link.down !== undefined) throw this.#link.down;
         this.#declared.set(stream, this.#declareFor(message));
@@ -130,9 +135,12 @@ class NatsPublisher implements Publisher {
         await this.#declared.get(stream);
       } catch (error) {
         this.#declared.delete(stream);
-        throw error;
+        // JetStream's word about this stream; where it has none, nothing is known of any.
+        if (errorCode(error) !== "invalid_option") throw error;
+        refused.set(stream, routeOut(stream, error as TxboxError));
       }
     }
+    return refused;
   }
 
   #declareFor(message: Message): Promise<void> {
@@ -143,21 +151,21 @@ class NatsPublisher implements Publisher {
   }
 
   #nobody(subject: string): Promise<PublishResult> {
-    const declares = this.#declared.size > 0;
+    // What was declared is declared anew by the next try.
+    const before = this.#declared.size > 0 || this.#tools.links.streamOf(subject) !== undefined;
     this.#declared.clear();
-    return whyNobody(this.#api, subject, declares);
+    return whyNobody(this.#api, subject, before);
   }
 
-  #denied(error: Error & { subject?: string }): void {
-    const ours = error.subject?.startsWith(this.#tools.inbox.subject) === true;
+  #denied({ message, subject = "" }: Error & { subject?: string }): void {
+    const ours = subject.startsWith(this.#tools.inbox.subject);
+    const error = new UnavailableError(`NATS does not allow it: ${message}`, {
+      field: ours ? "inboxPrefix" : "subject",
+      fix: `Give this user the right to ${ours ? "subscribe" : "publish"} to ${subject}`,
+    });
     for (const publication of this.#underWay) {
-      if (!ours && !publication.awaits(error.subject)) continue;
-      publication.giveUp(
-        new UnavailableError(`NATS does not allow it: ${error.message}`, {
-          field: ours ? "inboxPrefix" : "subject",
-          fix: `Give this user the right to ${ours ? "subscribe" : "publish"} to ${error.subject}`,
-        }),
-      );
+      if (ours) publication.giveUp(error);
+      else publication.denied(subject, error);
     }
   }
 }

@@ -22,6 +22,8 @@ export interface PreparedConsumer {
   readonly durable: string;
   readonly deadLetter: string;
   readonly ackWaitMs: number;
+  /** What one request may ask for at most; 0: anything. */
+  readonly maxRequestBytes: number;
 }
 
 /** Creates what may be created, and makes sure that all is there and fit. */
@@ -47,11 +49,12 @@ export async function prepareConsumer(
   const info = await api.consumer(stream, durable);
   requireFitting(info ?? missing("durable", `The stream "${stream}" has no consumer "${durable}"`), durable);
   if ((await api.streamsOf(deadLetter)).length === 0) throw noDeadLetterStream(deadLetter);
-  return { ...names, ackWaitMs: (info?.config.ack_wait ?? 30e9) / 1e6 };
+  const { ack_wait = 30e9, max_bytes = 0 } = info?.config ?? {};
+  return { ...names, ackWaitMs: ack_wait / 1e6, maxRequestBytes: max_bytes };
 }
 
 async function declareAll(
-  { api, stream, durable, deadLetter }: Omit<PreparedConsumer, "ackWaitMs">,
+  { api, stream, durable, deadLetter }: Omit<PreparedConsumer, "ackWaitMs" | "maxRequestBytes">,
   more: ConsumerDeclaration,
   { filter, ackWaitMs = 30_000 }: NatsSubscriberOptions,
   { prefetch }: SubscriberSettings,

@@ -1,17 +1,18 @@
 import type { PublishResult } from "../../core/contracts.ts";
-import { errorCode, UnavailableError } from "../../core/errors.ts";
+import { errorCode, type TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import type { AckInbox, Awaiting } from "./ack-inbox.ts";
 import { publishAnswer, type PublishAnswer } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";
 import { statusOf } from "./nats-headers.ts";
-import { refusedPublish, WRONG_LAST_MSG_ID } from "./publish-answer.ts";
+import { refusedPublish, routeOut, WRONG_LAST_MSG_ID } from "./publish-answer.ts";
 import { misfit, parcelHeaders, type Parcel } from "./seal-parcel.ts";
 import type { StreamLinks } from "./stream-links.ts";
 
 const PUBLISHED: PublishResult = { status: "published" };
 const NOT_TRIED: PublishResult = { status: "unavailable" };
+const HELD: PublishResult = { status: "held" };
 
 export interface PublicationTools {
   readonly connection: NatsConnection;
@@ -49,6 +50,9 @@ export class Publication implements Awaiting {
   /** Messages that nobody took. */
   readonly #nowhere: number[] = [];
   readonly #end = Promise.withResolvers<void>();
+  /** JetStream streams that have answered. */
+  readonly #answered = new Set<string>();
+  #notTried = NOT_TRIED;
   #inFlight = 0;
   #answers = 0;
   #linked = false;
@@ -73,24 +77,53 @@ export class Publication implements Awaiting {
       signal.removeEventListener("abort", abort);
     }
     await this.#explainNowhere();
-    return this.#results.map((result) => result ?? NOT_TRIED);
+    return this.#results.map((result, index) => result ?? (this.#runOf[index]!.ended ? HELD : this.#notTried));
   }
 
   /** Nothing more goes out; of what is under way nothing is known. */
   giveUp(error?: unknown): void {
     if (this.#over) return;
-    const unknown: PublishResult = error === undefined ? NOT_TRIED : { status: "unavailable", error };
-    for (const [index, reply] of this.#replies.entries()) {
-      if (reply === undefined) continue;
-      this.#tools.inbox.forget(reply);
-      this.#results[index] = unknown;
-    }
+    this.#notTried = error === undefined ? NOT_TRIED : { status: "unavailable", error };
+    this.#endReplies(() => this.#notTried);
     this.#finish();
   }
 
-  /** Whether a message to this subject waits for its answer. */
-  awaits(subject: string | undefined): boolean {
-    return this.#replies.some((reply, index) => reply !== undefined && this.#parcels[index]?.subject === subject);
+  #endReplies(resultOf: (index: number) => PublishResult): void {
+    for (const [index, reply] of this.#replies.entries()) {
+      if (reply === undefined) continue;
+      this.#tools.inbox.forget(reply);
+      this.#results[index] = resultOf(index);
+    }
+  }
+
+  /** The server does not let this user publish to the subject; others are not concerned. */
+  denied(subject: string, error: TxboxError): void {
+    for (const [index, reply] of this.#replies.entries()) {
+      if (reply === undefined || this.#parcels[index]?.subject !== subject) continue;
+      this.#tools.inbox.forget(reply);
+      this.#replies[index] = undefined;
+      this.#inFlight--;
+      this.#results[index] = routeOut(subject, error);
+      this.#runOf[index]!.ended = true;
+    }
+    if (this.#inFlight === 0) this.#next();
+  }
+
+  /** No answer for long. Where other streams have answered, only those that are silent are out. */
+  #giveUpSilent(): void {
+    const { ackTimeoutMs, links } = this.#tools;
+    const silence = new UnavailableError(`NATS confirmed nothing for ${ackTimeoutMs} ms`);
+    const routeOf = (index: number): string => {
+      const { subject } = this.#parcels[index]!;
+      return links.streamOf(subject) ?? subject;
+    };
+    const silent = new Set([...this.#replies.keys()].filter((i) => this.#replies[i] !== undefined).map(routeOf));
+    if ([...this.#answered].every((stream) => silent.has(stream))) return this.giveUp(silence);
+    this.#endReplies((index) => {
+      this.#runOf[index]!.ended = true;
+      return routeOut(routeOf(index), `"${routeOf(index)}" confirmed nothing for ${ackTimeoutMs} ms`);
+    });
+    this.#finish();
   }
 
   answered(index: number, message: NatsMessage): boolean {
@@ -121,6 +154,7 @@ export class Publication implements Awaiting {
       this.#runOf[index]!.ended = true;
       return undefined;
     }
+    if (answer.stream !== "") this.#answered.add(answer.stream);
     if (!("error" in answer)) {
       this.#tools.links.learn(subject, answer.stream);
       return PUBLISHED;
@@ -129,7 +163,7 @@ export class Publication implements Awaiting {
       this.#tools.links.broke(subject);
       return undefined;
     }
-    return refusedPublish(subject, answer.error);
+    return refusedPublish(subject, answer.stream, answer.error);
   }
 
   #sortByKey(): void {
@@ -247,9 +281,7 @@ export class Publication implements Awaiting {
   #watch(): NodeJS.Timeout {
     let seen = -1;
     return setInterval(() => {
-      if (seen === this.#answers) {
-        this.giveUp(new UnavailableError(`NATS confirmed nothing for ${this.#tools.ackTimeoutMs} ms`));
-      }
+      if (seen === this.#answers) this.#giveUpSilent();
       seen = this.#answers;
     }, this.#tools.ackTimeoutMs);
   }

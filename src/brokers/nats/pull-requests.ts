@@ -15,6 +15,7 @@ export class PullRequests {
   #count = 0;
   #open = 0;
   #heardAt = 0;
+  #endedBySize = false;
 
   constructor(connection: NatsConnection, subject: string, inboxPrefix: string) {
     this.#connection = connection;
@@ -27,10 +28,18 @@ export class PullRequests {
     return this.#open;
   }
 
-  ask(batch: number, now: number): void {
+  /** The next message was larger than what the last request had left. */
+  get endedBySize(): boolean {
+    return this.#endedBySize;
+  }
+
+  /** `maxBytes`: the server ends the request before a message that goes beyond it. */
+  ask(batch: number, now: number, maxBytes?: number): void {
     this.#open = batch;
     this.#heardAt = now;
-    const request = { batch, expires: EXPIRES_MS * 1e6, idle_heartbeat: HEARTBEAT_MS * 1e6 };
+    this.#endedBySize = false;
+    const limit = maxBytes === undefined ? {} : { max_bytes: maxBytes };
+    const request = { batch, ...limit, expires: EXPIRES_MS * 1e6, idle_heartbeat: HEARTBEAT_MS * 1e6 };
     const reply = `${this.inbox}.${++this.#count}`;
     this.#connection.publish(this.#subject, JSON.stringify(request), { reply });
   }
@@ -60,6 +69,10 @@ export class PullRequests {
     if (status === undefined || status.code === 100 || message.subject !== `${this.inbox}.${this.#count}`) return false;
     this.#open = 0;
     if (status.code === 404 || status.code === 408) return true;
+    if (status.code === 409 && /exceeds maxbytes|batch completed/i.test(status.description)) {
+      this.#endedBySize = true;
+      return true;
+    }
     return new UnavailableError(`NATS ended the request: ${status.description} (${status.code})`);
   }
 

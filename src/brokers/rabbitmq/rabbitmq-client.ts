@@ -23,6 +23,7 @@ export interface RabbitmqChannel {
   bindQueue(queue: string, source: string, pattern: string): Promise<unknown>;
   prefetch(count: number): Promise<unknown>;
   consume(queue: string, onMessage: (message: RabbitmqMessage | null) => void): Promise<{ consumerTag: string }>;
+  cancel(consumerTag: string): Promise<unknown>;
   ack(message: RabbitmqMessage, allUpTo?: boolean): void;
 }
 

@@ -4,6 +4,7 @@ import { describeError, errorCode, PermanentError, UnavailableError } from "../.
 import type { IncomingMessage } from "../../core/message.ts";
 import { Deliveries, type Delivery } from "../shared/deliveries.ts";
 import type { SubscriberSettings } from "../shared/subscriber-options.ts";
+import { ConsumerWindow } from "./consumer-window.ts";
 import { endChannel } from "./end-channel.ts";
 import type { RabbitmqChannel, RabbitmqMessage } from "./rabbitmq-client.ts";
 import { RabbitmqDeadLetters } from "./rabbitmq-dead-letters.ts";
@@ -33,6 +34,9 @@ export class RabbitmqSubscription {
   readonly #stopping = new AbortController();
   /** By message id: how often it went back to the server with this process alive. */
   readonly #survivals = new Map<string, number>();
+  readonly #window: ConsumerWindow;
+  /** Deliveries that wait for room, in order. */
+  readonly #waiting: (() => void)[] = [];
   #channel: RabbitmqChannel | undefined;
   #acknowledgedAt = Number.NEGATIVE_INFINITY;
   #connecting: Promise<void> = Promise.resolve();
@@ -42,6 +46,7 @@ export class RabbitmqSubscription {
     this.#options = options;
     this.#deliveries = new Deliveries(consumer, handle, settings);
     this.#deadLetters = new RabbitmqDeadLetters(link, settings.clock, topology);
+    this.#window = new ConsumerWindow(settings);
   }
 
   /** Resolves when messages come. Rejects for what only people can mend; waits while the server is out. */
@@ -53,6 +58,7 @@ export class RabbitmqSubscription {
     this.#stopping.abort();
     // The consumer is not cancelled first: the server would give later messages of a key to another one.
     await this.#deliveries.stop();
+    this.#window.flush();
     await this.#connecting.catch(() => undefined);
     const { clock } = this.#options.settings;
     const rest = this.#acknowledgedAt + ACKNOWLEDGED_MS - clock.monotonic();
@@ -96,23 +102,34 @@ export class RabbitmqSubscription {
   }
 
   async #subscribe(channel: RabbitmqChannel, held: AbortController): Promise<void> {
-    const { link, topology, settings } = this.#options;
+    const { link, topology } = this.#options;
     let begun = false;
     let failure: Error | undefined;
     channel.on("error", (error: Error) => (failure = error));
     channel.on("close", () => {
       held.abort();
+      this.#window.end();
       if (begun) this.#lost(failure ?? link.error);
     });
     const cancelled = (): void => {
       failure = new UnavailableError(`RabbitMQ ended the subscription: the queue "${topology.queue}" was deleted`);
       void endChannel(channel);
     };
-    await channel.prefetch(settings.prefetch);
-    try {
-      await channel.consume(topology.queue, (message) =>
-        message === null ? cancelled() : this.#take(message, channel, held.signal),
+    const consume = async (count: number): Promise<string> => {
+      await channel.prefetch(count);
+      const { consumerTag } = await channel.consume(topology.queue, (message) =>
+        message === null ? cancelled() : this.#receive(message, channel, held.signal),
       );
+      return consumerTag;
+    };
+    let tag = "";
+    const first = this.#window.begin(async (count, acknowledge) => {
+      await channel.cancel(tag);
+      acknowledge();
+      if (!this.#stopping.signal.aborted) tag = await consume(count);
+    });
+    try {
+      tag = await consume(first);
     } catch (error) {
       const what = `the queue "${topology.queue}"`;
       throw topologyError(error, what, () =>
@@ -132,6 +149,21 @@ export class RabbitmqSubscription {
     this.#connecting = this.#connect(true, () => false);
   }
 
+  /** Hands it on when there is room; the count of the consumer is but a guess at that. */
+  #receive(message: RabbitmqMessage, channel: RabbitmqChannel, signal: AbortSignal): void {
+    this.#window.took(message.content.length);
+    this.#waiting.push(() => this.#take(message, channel, signal));
+    if (this.#waiting.length === 1) void this.#handOn();
+  }
+
+  async #handOn(): Promise<void> {
+    for (let take = this.#waiting[0]; take !== undefined; take = this.#waiting[0]) {
+      if (!this.#deliveries.hasRoom) await this.#deliveries.room();
+      take();
+      this.#waiting.shift();
+    }
+  }
+
   #take(message: RabbitmqMessage, channel: RabbitmqChannel, signal: AbortSignal): void {
     // Left to the channel's end, when the server takes it back together with the others, in order.
     if (signal.aborted || this.#stopping.signal.aborted) return;
@@ -140,9 +172,12 @@ export class RabbitmqSubscription {
     const { id } = opened.message;
     const acknowledge = (): void => {
       if (signal.aborted) return this.#survived(id);
-      channel.ack(message);
-      this.#acknowledgedAt = this.#options.settings.clock.monotonic();
-      if (id !== undefined) this.#survivals.delete(id);
+      this.#window.acknowledge(() => {
+        if (signal.aborted) return this.#survived(id);
+        channel.ack(message);
+        this.#acknowledgedAt = this.#options.settings.clock.monotonic();
+        if (id !== undefined) this.#survivals.delete(id);
+      });
     };
     this.#deliveries.take({
       ...opened,

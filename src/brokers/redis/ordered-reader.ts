@@ -25,9 +25,9 @@ export class OrderedReader extends StreamReader {
     await this.takePending({});
     let last = await this.group.lastDelivered();
     while (!signal.aborted && this.#owner === owner) {
-      const entries = await this.group.take(token, await this.room());
+      const entries = await this.group.take(this.blocking, token, await this.room());
       if (entries === undefined) return;
-      for (const entry of entries) this.deliver(entry, 0);
+      await this.deliver(entries);
       last = entries.at(-1)?.id ?? last;
       if (entries.length === 0) await this.group.waitForMore(this.blocking, last, this.blockMs);
     }

@@ -3,9 +3,10 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
+import { failureOf } from "../../core/publish-each.ts";
 import type { SealedAhead } from "../shared/sealed-ahead.ts";
 import { requireFitting, type SealedEntry } from "./redis-entry.ts";
-import { explainRedis, isNotTheMessage, isProtocolError, isReply } from "./redis-errors.ts";
+import { explainRedis, isExhausted, isTooLargeForServer, isTooLargeForStream } from "./redis-errors.ts";
 import { ANSWER_MS, type RedisConnection, type RedisLink } from "./redis-link.ts";
 import type { RedisPublisherSettings, ReplicasWanted } from "./redis-publisher-options.ts";
 import { addEntries, HELD, type Added, type Entry } from "./redis-request.ts";
@@ -19,55 +20,57 @@ export interface ValueLimit {
 }
 
 const PUBLISHED: PublishResult = { status: "published" };
+const HELD_BACK: PublishResult = { status: "held" };
 /** What Redis takes as one value unless it is configured otherwise, and the least it can be configured to. */
 const USUAL_MAX_BYTES = 512 * 1024 * 1024;
 const LEAST_MAX_BYTES = 1024 * 1024;
 /** What is sent at once, and what of it in one request: the server works on one while the next is being written. */
 const TOGETHER = { entries: 1000, bytes: 16 * 1024 * 1024 };
 const REQUEST = 128;
+const MAX_SEEN = 10_000;
+
+/** What the batches of a publisher share. */
+export interface RedisBatchTools {
+  readonly link: RedisLink;
+  readonly settings: RedisPublisherSettings;
+  readonly ahead: SealedAhead<SealedEntry>;
+  readonly limitOf: (connection: RedisConnection) => Promise<ValueLimit>;
+  /** Streams that have taken messages. */
+  readonly seen: Set<string>;
+}
 
 /** One batch on its way, in one go as far as nothing fails; then again with what is left and may go. */
 export class RedisBatch {
-  readonly #link: RedisLink;
-  readonly #settings: RedisPublisherSettings;
   readonly #messages: readonly Message[];
-  readonly #ahead: SealedAhead<SealedEntry>;
-  readonly #limitOf: (connection: RedisConnection) => Promise<ValueLimit>;
+  readonly #tools: RedisBatchTools;
   readonly #results: (PublishResult | undefined)[];
   #limit: ValueLimit | undefined;
   /** Keys with a message that does not go out, and its place: nothing of theirs may follow. */
   readonly #stopped = new Map<string, number>();
 
-  constructor(
-    link: RedisLink,
-    settings: RedisPublisherSettings,
-    messages: readonly Message[],
-    ahead: SealedAhead<SealedEntry>,
-    limit: (connection: RedisConnection) => Promise<ValueLimit>,
-  ) {
-    this.#link = link;
-    this.#settings = settings;
+  constructor(messages: readonly Message[], tools: RedisBatchTools) {
     this.#messages = messages;
-    this.#ahead = ahead;
-    this.#limitOf = limit;
+    this.#tools = tools;
     this.#results = Array.from({ length: messages.length });
   }
 
   async send(signal: AbortSignal): Promise<PublishResult[]> {
-    let outage: unknown = new UnavailableError("Not sent: an earlier message of the key has failed");
+    let outage: unknown;
     try {
-      await untilAborted(this.#link, signal, this.#send(signal));
+      await untilAborted(this.#tools.link, signal, this.#send(signal));
     } catch (error) {
       outage = explainRedis(error);
     }
-    return this.#results.map((result) => result ?? { status: "unavailable", error: outage });
+    return this.#results.map(
+      (result, index) => result ?? (this.#isStopped(index) ? HELD_BACK : { status: "unavailable", error: outage }),
+    );
   }
 
   async #send(signal: AbortSignal): Promise<void> {
     let entries: Entry[] | undefined;
     do {
-      const connection = await this.#link.connection();
-      const limit = (this.#limit ??= await this.#limitOf(connection));
+      const connection = await this.#tools.link.connection();
+      const limit = (this.#limit ??= await this.#tools.limitOf(connection));
       entries ??= this.#seal(limit);
       if (signal.aborted) return;
       if (entries.length > 0) await this.#request(connection, leading(entries));
@@ -76,8 +79,8 @@ export class RedisBatch {
   }
 
   #seal(limit: ValueLimit): Entry[] {
-    const { streamKey } = this.#settings;
-    const sealed = this.#ahead.of(this.#messages);
+    const { streamKey } = this.#tools.settings;
+    const sealed = this.#tools.ahead.of(this.#messages);
     const entries: Entry[] = [];
     for (const [index, message] of this.#messages.entries()) {
       if (this.#isStopped(index)) continue;
@@ -87,14 +90,14 @@ export class RedisBatch {
         const bytes = values.at(-1)!.length;
         entries.push({ index, streamKey: nameOf(streamKey(message)), shape, values, bytes, large });
       } catch (error) {
-        this.#fail(index, { status: "rejected", error });
+        this.#fail(index, failureOf(error));
       }
     }
     return entries;
   }
 
   async #request(connection: RedisConnection, entries: readonly Entry[]): Promise<void> {
-    const { replicas } = this.#settings;
+    const { replicas } = this.#tools.settings;
     const requests = Array.from({ length: Math.ceil(entries.length / REQUEST) }, (_, i) =>
       entries.slice(i * REQUEST, (i + 1) * REQUEST),
     );
@@ -104,7 +107,11 @@ export class RedisBatch {
       const request = requests[i]!;
       if (answer.status === "rejected") return this.#unanswered(request, answer.reason);
       const { added, failure } = answer.value;
-      for (let n = 0; n < added; n++) this.#results[request[n]!.index] = PUBLISHED;
+      for (let n = 0; n < added; n++) {
+        const { index, streamKey } = request[n]!;
+        this.#results[index] = PUBLISHED;
+        this.#remember(streamKey);
+      }
       // Nothing of what follows was added either.
       if (failure !== undefined) return failure === HELD ? undefined : this.#judge(request[added]!, failure, entries);
     }
@@ -120,32 +127,31 @@ export class RedisBatch {
       if (i > 0) await nextTurn();
       const after = i === 0 ? "" : String(i);
       const pass = i === requests.length - 1 ? "" : String(i + 1);
-      const answer = addEntries(connection, request, this.#settings, { key, after, pass });
+      const answer = addEntries(connection, request, this.#tools.settings, { key, after, pass });
       answer.catch(() => undefined);
       answers.push(answer);
     }
-    this.#ahead.whileWaiting();
+    this.#tools.ahead.whileWaiting();
     return Promise.allSettled(answers);
   }
 
   async #unanswered(request: readonly Entry[], error: unknown): Promise<void> {
-    if (isReply(error) && !isNotTheMessage(error.message)) return this.#refused(request, error);
-    if (request[0]!.large && (await this.#hasBroken(request[0]!))) return this.#refused(request, error as Error);
+    if (isTooLargeForServer(error)) return this.#refused(request, error);
+    if (request[0]!.large && (await this.#hasBroken(request[0]!))) return this.#refused(request, error);
+    // Any other answer to a whole request is about the server, our rights or the request itself, never about a message.
     throw error;
   }
 
-  /** Nothing of the request was done: one message in it is to blame. */
-  async #refused(entries: readonly Entry[], error: Error): Promise<void> {
+  /** Nothing of the request was done: one message in it is too large. */
+  async #refused(entries: readonly Entry[], error: unknown): Promise<void> {
     const [first] = entries;
     // The server closes that connection, if it has not done so.
-    if (isProtocolError(error)) this.#link.drop();
-    if (entries.length === 1) {
-      return this.#fail(first!.index, { status: isProtocolError(error) ? "rejected" : "failed", error });
-    }
+    this.#tools.link.drop();
+    if (entries.length === 1) return this.#fail(first!.index, { status: "rejected", error });
     const half = Math.ceil(entries.length / 2);
     for (const part of [entries.slice(0, half), entries.slice(half)]) {
       const left = part.filter(({ index }) => !this.#isStopped(index));
-      if (left.length > 0) await this.#request(await this.#link.connection(), left);
+      if (left.length > 0) await this.#request(await this.#tools.link.connection(), left);
     }
   }
 
@@ -157,20 +163,32 @@ export class RedisBatch {
       suspects?.add(id);
       return false;
     }
-    await this.#link.command(["PING"]);
+    await this.#tools.link.command(["PING"]);
     suspects.delete(id);
     return true;
   }
 
   #judge({ index, streamKey }: Entry, failure: string, entries: readonly Entry[]): void {
-    if (isNotTheMessage(failure)) throw new Error(failure);
+    if (isTooLargeForStream(failure)) return this.#fail(index, { status: "rejected", error: new Error(failure) });
     const error = explain(failure, streamKey);
-    if (error === undefined) return this.#fail(index, { status: "failed", error: new Error(failure) });
+    if (error === undefined) throw new Error(failure);
+    // A stream that has taken messages before is out, and its messages wait; one that never has cannot be meant.
+    const result: Failure =
+      isExhausted(failure) || this.#tools.seen.has(streamKey)
+        ? { status: "unavailable", route: streamKey, error: new UnavailableError(error.message, { route: streamKey }) }
+        : { status: "rejected", error };
     // As long as the stream is so, nothing for it works: ask once, not for each.
     for (const entry of entries) {
       if (entry.streamKey === streamKey && this.#results[entry.index] === undefined && !this.#isStopped(entry.index))
-        this.#fail(entry.index, { status: "rejected", error });
+        this.#fail(entry.index, result);
     }
+  }
+
+  #remember(streamKey: string): void {
+    const { seen } = this.#tools;
+    if (seen.has(streamKey)) return;
+    if (seen.size >= MAX_SEEN) seen.clear();
+    seen.add(streamKey);
   }
 
   #fail(index: number, failure: Failure): void {
@@ -216,6 +234,11 @@ function explain(failure: string, streamKey: string): PermanentError | undefined
       fix: "Create it, or let createRedisPublisher do so with declare: true",
     });
   }
+  if (isExhausted(failure)) {
+    return new PermanentError(`The stream "${streamKey}" in Redis takes no more entries: its ids have run out`, {
+      fix: "Rename or delete it; something has added an entry with the greatest id there is",
+    });
+  }
   if (!failure.startsWith("WRONGTYPE")) return undefined;
   return new PermanentError(`The key "${streamKey}" in Redis holds something else than a stream`, {
     field: "streamKey",
@@ -227,6 +250,8 @@ function explain(failure: string, streamKey: string): PermanentError | undefined
 async function replicated(connection: RedisConnection, { count, timeoutMs }: ReplicasWanted): Promise<void> {
   const reached = Number(await connection.command(["WAIT", String(count), String(timeoutMs)], timeoutMs + ANSWER_MS));
   if (reached >= count) return;
+  // A master that its replicas have left may not be the master any more: the next connection asks anew.
+  connection.close();
   throw new UnavailableError(`${reached} of ${count} replicas have confirmed within ${timeoutMs} ms`, {
     field: "replicas",
     fix: "Look at the replicas, or ask for fewer of them",

@@ -1,6 +1,6 @@
 import { TxboxError } from "../../core/errors.ts";
 
-/** What is used of an ioredis client. */
+/** What is used of an ioredis client, of one server or through Sentinel. */
 export interface IoredisClient {
   readonly options: object;
   duplicate(options?: object): IoredisClient;
@@ -20,78 +20,48 @@ export interface NodeRedisClient {
   on(event: string, listener: (error: Error) => void): unknown;
 }
 
-/** A client of ioredis (5 or later) or node-redis (5 or later). It says where and as whom to connect; it is not used itself. */
-export type RedisClient = IoredisClient | NodeRedisClient;
-
-export type RedisArgument = string | Buffer;
-
-/** A client of our own: it never connects again, keeps nothing for later and repeats nothing. */
-export interface PlainConnection {
+/** What is used of a Sentinel client of node-redis: it finds the master. */
+export interface NodeRedisSentinel {
+  duplicate(options?: object): NodeRedisSentinel;
   connect(): Promise<unknown>;
-  send(args: readonly RedisArgument[]): Promise<unknown>;
-  close(): void;
+  getSentinelNode(): unknown;
+  /** Lends its client of the master. */
+  _execute<T>(isReadonly: boolean, use: (master: NodeRedisClient) => Promise<T>): Promise<T>;
+  destroy(): Promise<unknown>;
   on(event: string, listener: (error: Error) => void): unknown;
 }
 
+/**
+ * A client of ioredis (5 or later), `createClient` or `createSentinel` of node-redis (5 or later). It says where and as
+ * whom to connect; it is not used itself.
+ */
+export type RedisClient = IoredisClient | NodeRedisClient | NodeRedisSentinel;
+
+const PASS_ONE = 'Pass { client: new Redis(url) } of "ioredis" or { client: createClient({ url }) } of "redis"';
+
+/** Which kind of client it is decides how it is asked: each has methods of the same name that take other arguments. */
 export function requireRedisClient(of: string, client: unknown): RedisClient {
   const given = (typeof client === "object" || typeof client === "function" ? client : {}) as Record<string, unknown>;
   const has = (name: string): boolean => typeof given?.[name] === "function";
-  if (given?.["isCluster"] === true || (has("getSlotRandomNode") && has("sendCommand"))) {
-    throw invalid(`${of}: a client of a Redis Cluster is not supported`, "Pass a client of one node or of Sentinel");
+  if (given?.["isCluster"] === true || has("getSlotRandomNode") || "slots" in (given ?? {})) {
+    throw invalid(`${of}: a client of a Redis Cluster is not supported`, "Pass a client of one server or of Sentinel");
   }
-  if (has("duplicate") && (has("callBuffer") || (has("sendCommand") && has("destroy")))) return client as RedisClient;
-  throw invalid(
-    `${of} needs a Redis client`,
-    'Pass { client: new Redis(url) } of "ioredis" or { client: createClient({ url }) } of "redis"',
-  );
-}
-
-/** Connections are thrown away when they break: what a client would send again after that could double or reorder. */
-export function plainConnection(client: RedisClient): PlainConnection {
-  return "callBuffer" in client ? fromIoredis(client) : fromNodeRedis(client);
-}
-
-function fromIoredis(client: IoredisClient): PlainConnection {
-  const own = client.duplicate({
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    enableAutoPipelining: false,
-    retryStrategy: null,
-    reconnectOnError: null,
-    commandTimeout: undefined,
-    socketTimeout: undefined,
-    blockingTimeout: undefined,
-  });
-  return {
-    connect: () => own.connect(),
-    send: (args) => own.callBuffer(String(args[0]), args.slice(1)),
-    close: () => own.disconnect(),
-    on: (event, listener) => own.on(event, listener),
-  };
-}
-
-/** RESP types of node-redis: strings as bytes, and maps as RESP2 has them. */
-const AS_BYTES = { typeMapping: { 36: Buffer, 37: Array } };
-
-function fromNodeRedis(client: NodeRedisClient): PlainConnection {
-  const own = client.duplicate({
-    disableOfflineQueue: true,
-    maintNotifications: "disabled",
-    socket: { ...client.options?.socket, reconnectStrategy: false, socketTimeout: undefined },
-  });
-  return {
-    connect: () => own.connect(),
-    send: (args) => own.sendCommand(args, AS_BYTES),
-    close() {
-      try {
-        own.destroy();
-      } catch {
-        // It was closed already.
-      }
-    },
-    on: (event, listener) => own.on(event, listener),
-  };
+  if (has("getSentinelNode")) {
+    if (has("duplicate") && has("_execute") && has("destroy")) return client as NodeRedisSentinel;
+    throw invalid(`${of} cannot use this Sentinel client`, "Use createSentinel of redis 5 or later");
+  }
+  if (has("execute") && "totalClients" in given) {
+    throw invalid(`${of}: a pool of clients is not supported`, `It opens connections of its own. ${PASS_ONE}`);
+  }
+  if (has("duplicate") && has("callBuffer")) {
+    const { role, sentinels } = (given["options"] ?? {}) as { role?: unknown; sentinels?: unknown };
+    if (sentinels != null && role === "slave") {
+      throw invalid(`${of}: this client connects to replicas, which take no writes`, 'Leave role: "slave" out');
+    }
+    return client as IoredisClient;
+  }
+  if (has("duplicate") && has("sendCommand") && has("destroy")) return client as NodeRedisClient;
+  throw invalid(`${of} needs a Redis client`, PASS_ONE);
 }
 
 function invalid(message: string, fix: string): TxboxError {

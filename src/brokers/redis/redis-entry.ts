@@ -1,8 +1,8 @@
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { put, bytesOf, type Transport } from "../shared/transport.ts";
-import type { RedisArgument } from "./redis-client.ts";
+import { bytesOf, put, type Transport } from "../shared/transport.ts";
+import type { RedisArgument } from "./plain-connection.ts";
 
 /** The field that has the body; all others are the envelope. */
 const BODY = "body";

@@ -1,15 +1,20 @@
 import { TxboxError, UnavailableError } from "../../core/errors.ts";
 
-/** Replies that say something about the server, its state or our rights, and nothing about a message. */
-const NOT_THE_MESSAGE =
-  /^-?(?:OOM|READONLY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|BUSY|TRYAGAIN|CLUSTERDOWN|MOVED|ASK|CROSSSLOT|NOAUTH|WRONGPASS|NOPERM|DENIED|NOSCRIPT|UNBLOCKED|ERR max number of clients|ERR unknown command|ERR Error (?:running|compiling))\b/;
 const CREDENTIALS = /^-?(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b/;
+/** Replies of a node of a cluster to a client that knows nothing of it. */
+const CLUSTER = /^-?(?:MOVED|ASK|CROSSSLOT|CLUSTERDOWN|TRYAGAIN)\b/;
 /** A new connection may lead to a server that can do it. */
-const OTHER_SERVER = /^-?(?:READONLY|MASTERDOWN|MOVED|ASK|CLUSTERDOWN|UNBLOCKED)\b/;
+const OTHER_SERVER = /^-?(?:READONLY|NOREPLICAS|MASTERDOWN|MOVED|ASK|CLUSTERDOWN|UNBLOCKED)\b/;
 const REPLY = /^-?[A-Z]{2,}\b/;
 
-export function isNotTheMessage(text: string): boolean {
-  return NOT_THE_MESSAGE.test(text);
+/** A stream that takes nothing more, whatever the message: its last id is the greatest there is. */
+export function isExhausted(text: string): boolean {
+  return text.startsWith("ERR The stream has exhausted");
+}
+
+/** The only refusal of XADD that is about the message. */
+export function isTooLargeForStream(text: string): boolean {
+  return text.startsWith("ERR Elements are too large");
 }
 
 export function needsOtherServer(text: string): boolean {
@@ -22,8 +27,8 @@ export function isReply(error: unknown, code = ""): error is Error {
 }
 
 /** A value is larger than the server allows: it has answered so and closed the connection. */
-export function isProtocolError(error: Error): boolean {
-  return error.message.includes("Protocol error");
+export function isTooLargeForServer(error: unknown): error is Error {
+  return error instanceof Error && error.message.includes("Protocol error: invalid bulk length");
 }
 
 /** What went wrong with a command or a connection, as an outage that says what to do. */
@@ -34,6 +39,13 @@ export function explainRedis(error: unknown): TxboxError {
     return new UnavailableError(`Redis refuses this client: ${text}`, {
       field: "client",
       fix: "Check its username, its password and its ACL rules",
+      cause: error,
+    });
+  }
+  if (CLUSTER.test(text)) {
+    return new UnavailableError(`This Redis is a node of a cluster, which is not supported: ${text}`, {
+      field: "client",
+      fix: "Pass a client of a Redis without cluster mode, such as one server or a master with replicas and Sentinel",
       cause: error,
     });
   }

@@ -1,5 +1,6 @@
 import { UnavailableError } from "../../core/errors.ts";
-import { plainConnection, type PlainConnection, type RedisArgument, type RedisClient } from "./redis-client.ts";
+import { plainConnection, type PlainConnection, type RedisArgument } from "./plain-connection.ts";
+import type { RedisClient } from "./redis-client.ts";
 import { explainRedis, isReply, needsOtherServer } from "./redis-errors.ts";
 import type { Script } from "./redis-scripts.ts";
 
@@ -22,6 +23,11 @@ export class RedisLink {
 
   async run(script: Script, keys: readonly string[], args: readonly RedisArgument[]): Promise<unknown> {
     return (await this.connection()).run(script, keys, args);
+  }
+
+  /** All of them or none, with nothing of others between; what EXEC answers. */
+  async transaction(commands: readonly (readonly RedisArgument[])[]): Promise<unknown[] | null> {
+    return (await this.connection()).transaction(commands);
   }
 
   /** Gives up what is under way; the next command opens another connection. */
@@ -94,6 +100,14 @@ export class RedisConnection {
       if (error instanceof Error && needsOtherServer(error.message)) this.close();
       throw error;
     }
+  }
+
+  /** Null when a key that is watched was changed. Written at once, so that no other command comes between. */
+  async transaction(commands: readonly (readonly RedisArgument[])[]): Promise<unknown[] | null> {
+    const answers = [["MULTI"], ...commands, ["EXEC"]].map((args) => this.command(args));
+    const replies = (await Promise.all(answers)).at(-1) as unknown[] | null;
+    for (const reply of replies ?? []) if (reply instanceof Error) throw reply;
+    return replies;
   }
 
   async run(script: Script, keys: readonly string[], args: readonly RedisArgument[]): Promise<unknown> {

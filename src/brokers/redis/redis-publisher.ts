@@ -22,11 +22,12 @@ export function createRedisPublisher(options: RedisPublisherOptions): Publisher 
   let limit: ValueLimit | undefined;
   const ahead = new SealedAhead((message) => sealEntry(message, settings.envelope, settings.source));
   const limitOf = async (connection: RedisConnection): Promise<ValueLimit> => (limit ??= await valueLimit(connection));
+  const tools = { link, settings, ahead, limitOf, seen: new Set<string>() };
 
   async function publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
     if (closed) throw new UnavailableError("This publisher is closed", { fix: "Create another one" });
     if (messages.length === 0 || signal.aborted) return messages.map(() => ({ status: "unavailable" }));
-    const sending = new RedisBatch(link, settings, messages, ahead, limitOf).send(signal);
+    const sending = new RedisBatch(messages, tools).send(signal);
     inFlight.add(sending);
     try {
       return await sending;

@@ -1,4 +1,4 @@
-import type { RedisArgument } from "./redis-client.ts";
+import type { RedisArgument } from "./plain-connection.ts";
 import { NAME_END, type SealedEntry } from "./redis-entry.ts";
 import type { RedisConnection } from "./redis-link.ts";
 import type { RedisPublisherSettings } from "./redis-publisher-options.ts";

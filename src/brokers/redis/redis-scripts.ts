@@ -76,14 +76,6 @@ if token and string.sub(token, 1, #ARGV[1]) == ARGV[1] then return redis.call('D
 return 0
 `);
 
-/** KEYS: stream, lock. ARGV: owner and turn, group, consumer, count. New entries, unless the lock has others: then nothing. */
-export const TAKE: Script = script(`
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return false end
-local reply = redis.call('XREADGROUP', 'GROUP', ARGV[2], ARGV[3], 'COUNT', ARGV[4], 'STREAMS', KEYS[1], '>')
-if not reply then return {} end
-return reply[1][2]
-`);
-
 /**
  * Adds the dead letter, then acknowledges; neither when the entry is not pending any more.
  * KEYS: stream, dead-letter stream. ARGV: group, id, fields and values.

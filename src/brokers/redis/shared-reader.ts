@@ -13,7 +13,7 @@ export class SharedReader extends StreamReader {
         takeOverAt = clock.monotonic() + takeOverAfterMs / 2;
       }
       const entries = await this.group.read(this.blocking, await this.room(), this.blockMs);
-      for (const entry of entries) this.deliver(entry, 0);
+      await this.deliver(entries);
     }
   }
 

@@ -1,13 +1,17 @@
 import { TxboxError } from "../../core/errors.ts";
-import type { RedisArgument } from "./redis-client.ts";
+import type { RedisArgument } from "./plain-connection.ts";
 import type { RawFields } from "./redis-entry.ts";
 import { isReply } from "./redis-errors.ts";
 import type { RedisLink } from "./redis-link.ts";
-import { BURY, COUNT, LEAVE, LET_GO, RENEW, SWEEP, TAKE, TOUCH } from "./redis-scripts.ts";
+import { BURY, COUNT, LEAVE, LET_GO, RENEW, SWEEP, TOUCH } from "./redis-scripts.ts";
 
 export interface StreamEntry {
   readonly id: string;
   readonly fields: RawFields;
+}
+
+export function sizeOfEntry({ fields }: StreamEntry): number {
+  return fields.reduce((bytes, field) => bytes + field.length, 0);
 }
 
 /** An entry that a consumer has and has not acknowledged. `deliveries` is the number of its present attempt. */
@@ -24,8 +28,9 @@ export interface PendingQuery {
   member?: string;
 }
 
-/** More than the server's Lua can pass on in one call. */
+/** More than the server's Lua can pass on in one call, or more than it should copy while all others wait. */
 const MANY_FIELDS = 6000;
+const LARGE = 1024 * 1024;
 
 /** Everything that is asked of Redis about one stream, by one member of one group. */
 export class StreamGroup {
@@ -87,11 +92,25 @@ export class StreamGroup {
     return entriesOf(await this.#link.command(["XRANGE", this.streamKey, id, id])).length > 0;
   }
 
-  /** New entries, if the lock is held with this token; undefined when it is not. */
-  async take(token: string, count: number): Promise<StreamEntry[] | undefined> {
-    const keys = [this.streamKey, this.#lock];
-    const reply = await this.#link.run(TAKE, keys, [token, this.group, this.member, String(count)]);
-    return reply === null ? undefined : entriesOf(reply);
+  /**
+   * New entries, if the lock is held with this token; undefined when it is not. The server gives them out only if the
+   * lock has not been touched since we looked: a script could compare, but would copy every body while all others wait.
+   * `own`: a connection that nobody else uses meanwhile.
+   */
+  async take(own: RedisLink, token: string, count: number): Promise<StreamEntry[] | undefined> {
+    const { streamKey, group, member } = this;
+    const read = ["XREADGROUP", "GROUP", group, member, "COUNT", String(count), "STREAMS", streamKey, ">"];
+    const connection = await own.connection();
+    for (;;) {
+      const [, holder] = await Promise.all([
+        connection.command(["WATCH", this.#lock]),
+        connection.command(["GET", this.#lock]),
+      ]);
+      if (String(holder) !== token) return undefined;
+      const replies = await connection.transaction([read]);
+      // Renewed meanwhile, or another's.
+      if (replies !== null) return entriesOf(ofOneStream(replies[0]));
+    }
   }
 
   /** New entries; waits for some over a connection of its own. */
@@ -113,12 +132,14 @@ export class StreamGroup {
   }
 
   async bury(id: string, deadKey: string, fields: readonly RedisArgument[]): Promise<void> {
-    if (fields.length <= MANY_FIELDS) {
+    if (fields.length <= MANY_FIELDS && fields.every(({ length }) => length <= LARGE)) {
       await this.#link.run(BURY, [this.streamKey, deadKey], [this.group, id, ...fields]);
       return;
     }
-    await this.#link.command(["XADD", deadKey, "*", ...fields]);
-    await this.acknowledge([id]);
+    await this.#link.transaction([
+      ["XADD", deadKey, "*", ...fields],
+      ["XACK", this.streamKey, this.group, id],
+    ]);
   }
 
   /** Keeps the number of attempts for whoever has the entry next. */

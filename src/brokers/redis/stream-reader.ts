@@ -8,7 +8,8 @@ import { brokenEntry, deadEntry, openEntry } from "./redis-entry.ts";
 import { explainRedis, isReply } from "./redis-errors.ts";
 import type { RedisLink } from "./redis-link.ts";
 import type { RedisSubscriberSettings } from "./redis-subscriber-options.ts";
-import type { PendingEntry, StreamEntry, StreamGroup } from "./stream-group.ts";
+import { PageSize } from "./page-size.ts";
+import { sizeOfEntry, type PendingEntry, type StreamEntry, type StreamGroup } from "./stream-group.ts";
 
 export interface ReaderParts {
   readonly consumer: string;
@@ -23,7 +24,6 @@ export interface ReaderParts {
 const FORGET_MEMBERS_MS = 24 * 60 * 60 * 1000;
 const RECONNECT = { baseMs: 50, maxMs: 2000 };
 const MAX_BLOCK_MS = 5000;
-const PAGE = 500;
 /** Attempts that have begun and not ended well, until an entry is handled alone. */
 const SUSPICIOUS = 3;
 /** When there is more waiting than can be worked on, a little patience makes for fuller requests. */
@@ -39,6 +39,7 @@ export abstract class StreamReader {
   readonly #ended = new AbortController();
   readonly #consumer: string;
   readonly #deliveries: Deliveries;
+  readonly #page = new PageSize();
   #running: Promise<unknown> | undefined;
   #outages = 0;
   #onSurvived: (() => void) | undefined;
@@ -89,12 +90,11 @@ export abstract class StreamReader {
 
   /** Resolves to how many entries may be taken now; at least one unless it is being stopped. */
   protected async room(): Promise<number> {
-    const { prefetch, concurrency, clock } = this.settings;
-    const { stopping } = this;
-    await this.#deliveries.room(prefetch);
-    const { inHand } = this.#deliveries;
-    if (inHand > Math.max(concurrency, prefetch / 2)) await clock.sleep(GATHER_MS, stopping.signal);
-    return Math.min(PAGE, Math.max(1, prefetch - this.#deliveries.inHand));
+    const { prefetch, prefetchBytes, concurrency, clock } = this.settings;
+    const deliveries = this.#deliveries;
+    await deliveries.room();
+    if (deliveries.inHand > Math.max(concurrency, prefetch / 2)) await clock.sleep(GATHER_MS, this.stopping.signal);
+    return this.#page.next(prefetch - deliveries.inHand, prefetchBytes - deliveries.bytes);
   }
 
   /**
@@ -133,12 +133,12 @@ export abstract class StreamReader {
   async #alone(claim: () => Promise<void>): Promise<void> {
     const { clock, takeOverAfterMs } = this.settings;
     const enough = AbortSignal.any([this.stopping.signal, AbortSignal.timeout(takeOverAfterMs)]);
-    await Promise.race([this.#deliveries.room(1), clock.sleep(takeOverAfterMs, enough)]);
+    await Promise.race([this.#deliveries.empty(), clock.sleep(takeOverAfterMs, enough)]);
     if (this.stopping.signal.aborted) return;
     const survived = Promise.withResolvers<void>();
     this.#onSurvived = survived.resolve;
     await claim();
-    await Promise.race([this.#deliveries.room(1), survived.promise, clock.sleep(takeOverAfterMs, enough)]);
+    await Promise.race([this.#deliveries.empty(), survived.promise, clock.sleep(takeOverAfterMs, enough)]);
     this.#onSurvived = undefined;
   }
 
@@ -151,10 +151,14 @@ export abstract class StreamReader {
       const ids = group.map(({ id }) => id);
       for (const entry of await this.group.claim(ids, minIdleMs, attempt)) claimed.set(entry.id, entry);
     }
+    const found = rows.filter(({ id }) => claimed.has(id));
+    const before = new Map(found.map((row) => [row.id, attemptOf(row) - 1]));
+    await this.deliver(
+      found.map(({ id }) => claimed.get(id)!),
+      ({ id }) => before.get(id) ?? 0,
+    );
     for (const row of rows) {
-      const entry = claimed.get(row.id);
-      if (entry !== undefined) this.deliver(entry, attemptOf(row) - 1);
-      else if (!(await this.group.exists(row.id))) await this.#gone(row);
+      if (!claimed.has(row.id) && !(await this.group.exists(row.id))) await this.#gone(row);
     }
   }
 
@@ -168,12 +172,24 @@ export abstract class StreamReader {
   /** Aborts when another may have the entry. */
   protected abstract lossOf(id: string): AbortController;
 
-  protected deliver({ id, fields }: StreamEntry, attempts: number): void {
-    if (this.held.has(id)) return;
+  /** Hands them on in order, as there is room; all of them are ours from now on. */
+  protected async deliver(
+    entries: readonly StreamEntry[],
+    attemptsOf: (entry: StreamEntry) => number = () => 0,
+  ): Promise<void> {
+    this.#page.saw(entries.map(sizeOfEntry));
+    const fresh = entries.filter(({ id }) => !this.held.has(id));
+    const losses = fresh.map(({ id }) => this.lossOf(id));
+    for (const [i, { id }] of fresh.entries()) this.held.add(id, losses[i]!);
+    for (const [i, entry] of fresh.entries()) {
+      if (!this.#deliveries.hasRoom) await this.#deliveries.room();
+      this.#handOn(entry, attemptsOf(entry), losses[i]!);
+    }
+  }
+
+  #handOn({ id, fields }: StreamEntry, attempts: number, loss: AbortController): void {
     const { group, held, settings } = this;
     const consumer = this.#consumer;
-    const loss = this.lossOf(id);
-    held.add(id, loss);
     const survived = this.#onSurvived;
     const { message, ...broken } = opened(fields, group.streamKey);
     const deadly = attempts >= settings.maxAttempts ? { broken: neverFinished(attempts) } : {};

@@ -46,6 +46,7 @@ export class Deliveries {
   readonly #stopping = new AbortController();
   #running = 0;
   #inHand = 0;
+  #bytes = 0;
   #outages = 0;
 
   constructor(consumer: string, handle: Handle, settings: SubscriberSettings) {
@@ -59,8 +60,19 @@ export class Deliveries {
     return this.#inHand;
   }
 
+  /** Bytes of their bodies. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** One more may be taken, whatever its size. */
+  get hasRoom(): boolean {
+    return this.#inHand < this.#settings.prefetch && this.#bytes < this.#settings.prefetchBytes;
+  }
+
   take(delivery: Delivery): void {
     this.#inHand++;
+    this.#bytes += sizeOf(delivery.message);
     const name = nameOf(delivery.message);
     if (name === undefined) {
       void this.#work(undefined, [delivery]);
@@ -76,9 +88,14 @@ export class Deliveries {
     void this.#work(name, first);
   }
 
-  /** Resolves when fewer than `limit` messages are in hand, or when the subscriber is being stopped. */
-  async room(limit: number): Promise<void> {
-    while (this.#inHand >= limit && !this.#stopping.signal.aborted) await this.#change();
+  /** Resolves when one more may be taken, or when the subscriber is being stopped. */
+  async room(): Promise<void> {
+    while (!this.hasRoom && !this.#stopping.signal.aborted) await this.#change();
+  }
+
+  /** Resolves when nothing is in hand, or when the subscriber is being stopped. */
+  async empty(): Promise<void> {
+    while (this.#inHand > 0 && !this.#stopping.signal.aborted) await this.#change();
   }
 
   /** Gives back what has not begun and waits for what has. */
@@ -99,6 +116,7 @@ export class Deliveries {
       }
       chain.shift();
       this.#inHand--;
+      this.#bytes -= sizeOf(delivery.message);
       this.#changed();
     }
     if (name !== undefined) this.#chains.delete(name);
@@ -200,4 +218,8 @@ export class Deliveries {
 function nameOf({ stream = "", key, id }: IncomingMessage): string | undefined {
   if (key != null) return `${stream}\0${key}`;
   return id === undefined ? undefined : `\0${id}`;
+}
+
+export function sizeOf({ body }: IncomingMessage): number {
+  return typeof body === "string" ? Buffer.byteLength(body) : body.byteLength;
 }

@@ -1,6 +1,13 @@
 import { PermanentError, TxboxError } from "../../core/errors.ts";
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
-import { cloudEventFields, readCloudEvent } from "./cloud-events.ts";
+import {
+  addContentType,
+  cloudEventFields,
+  isStructuredEvent,
+  JSON_TYPE,
+  readCloudEvent,
+  readStructuredEvent,
+} from "./cloud-events.ts";
 import { decodeText, encodeText, put, type Fields, type Transport } from "./transport.ts";
 
 /** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
@@ -31,7 +38,8 @@ const MAX_PLAIN = 8192;
 /** The fields to send beside a message's body, as text by name. */
 export function sealEnvelope(message: Message, format: EnvelopeFormat, transport: Transport, source?: string): Fields {
   const fields = format === "native" ? nativeFields(message, transport) : cloudEventFields(message, transport, source);
-  addHeaders(fields, message.headers, transport);
+  addHeaders(fields, message.headers, transport, format);
+  if (format === "cloudevents") addContentType(fields, message, transport);
   return fields;
 }
 
@@ -62,7 +70,7 @@ function isoTime(date: Date): string {
   return lastText;
 }
 
-function addHeaders(fields: Fields, headers: Headers, transport: Transport): void {
+function addHeaders(fields: Fields, headers: Headers, transport: Transport, format: EnvelopeFormat): void {
   let others: Record<string, unknown> | undefined;
   for (const name in headers) {
     const value = headers[name];
@@ -72,6 +80,8 @@ function addHeaders(fields: Fields, headers: Headers, transport: Transport): voi
     else if (standard === undefined && isPlain(value, transport) && isOwnName(name, transport)) fields[name] = value;
     else put((others ??= {}), name, value);
   }
+  // A CloudEvent always names its type: here one sees that the message did so itself.
+  if (format === "cloudevents" && headers.contentType === JSON_TYPE) (others ??= {})["contentType"] = JSON_TYPE;
   if (others !== undefined) fields[OTHER_HEADERS] = asciiJson(others);
 }
 
@@ -106,15 +116,27 @@ export function openEnvelope(
   transport: Transport,
 ): IncomingMessage {
   const headers: Headers = {};
-  const known =
-    typeof fields["txbox-id"] === "string" ? readNative(fields, transport) : readCloudEvent(fields, transport);
   for (const name in fields) {
     const value = fields[name];
     const standard = STANDARD_NAMES.get(name.toLowerCase());
     if (standard !== undefined) headers[standard] ??= value;
     else if (!RESERVED.test(name) && value !== undefined) put(headers, name, value);
   }
-  return { ...known, headers: { ...headers, ...known.headers, ...otherHeaders(fields[OTHER_HEADERS]) }, body };
+  const others = otherHeaders(fields[OTHER_HEADERS]);
+  // Spread, never assigned: a header may be named "__proto__".
+  if (typeof fields["txbox-id"] === "string") {
+    return { ...readNative(fields, transport), headers: { ...headers, ...others }, body };
+  }
+  const event = readCloudEvent(fields, transport);
+  if (event === undefined && isStructuredEvent(headers.contentType)) {
+    delete headers.contentType;
+    const inside = readStructuredEvent(body);
+    return { ...inside, headers: { ...headers, ...inside.headers, ...others } };
+  }
+  const all = { ...headers, ...event?.headers };
+  // Of our own events: it was added for those who need one.
+  if (event?.stream !== undefined && all.contentType === JSON_TYPE) delete all.contentType;
+  return { ...event, headers: { ...all, ...others }, body };
 }
 
 function readNative(fields: Readonly<Record<string, unknown>>, transport: Transport): Partial<IncomingMessage> {

@@ -19,6 +19,8 @@ export interface SubscriberOptions {
   concurrency?: number;
   /** Messages taken from the broker and not acknowledged yet. Default 200. */
   prefetch?: number;
+  /** Bytes of the bodies of those messages. One message always passes, however large. Default 64 MiB. */
+  prefetchBytes?: number;
   /** Failed attempts until a message is put aside as a dead letter. Default 10. */
   maxAttempts?: number;
   /** Delay between attempts, with full jitter; later messages of the key wait. Default: 1 s, doubling up to 1 minute. */
@@ -30,6 +32,7 @@ export interface SubscriberOptions {
 export interface SubscriberSettings {
   concurrency: number;
   prefetch: number;
+  prefetchBytes: number;
   maxAttempts: number;
   backoff: BackoffOptions;
   outageBackoff: BackoffOptions;
@@ -37,13 +40,25 @@ export interface SubscriberSettings {
   clock: Clock;
 }
 
-export const SUBSCRIBER_OPTIONS = ["concurrency", "prefetch", "maxAttempts", "backoff", "onEvent", "clock"] as const;
+export const SUBSCRIBER_OPTIONS = [
+  "concurrency",
+  "prefetch",
+  "prefetchBytes",
+  "maxAttempts",
+  "backoff",
+  "onEvent",
+  "clock",
+] as const;
+
+const DEFAULT_BYTES = 64 * 1024 * 1024;
 
 /** Checks what all subscribers have in common; `of` is the function that was called. */
 export function subscriberSettings(of: string, options: SubscriberOptions): SubscriberSettings {
   const { concurrency = 10, prefetch = 200, maxAttempts = 10, backoff = { baseMs: 1000, maxMs: 60_000 } } = options;
   requireInteger(of, "concurrency", concurrency, 1, 10_000);
   requireInteger(of, "prefetch", prefetch, 1, 65_535);
+  const { prefetchBytes = DEFAULT_BYTES } = options;
+  requireInteger(of, "prefetchBytes", prefetchBytes, 1, 2 ** 31 - 1);
   requireInteger(of, "maxAttempts", maxAttempts, 1);
   rejectUnknownOptions(`${of} backoff`, backoff, ["baseMs", "maxMs"]);
   requireInteger(of, "backoff.baseMs", backoff.baseMs, 0);
@@ -52,6 +67,7 @@ export function subscriberSettings(of: string, options: SubscriberOptions): Subs
   return {
     concurrency,
     prefetch,
+    prefetchBytes,
     maxAttempts,
     backoff,
     outageBackoff: { baseMs: 100, maxMs: 10_000 },

@@ -7,6 +7,8 @@ export interface Transport {
   readonly cloudEventPrefixes: readonly [string, ...string[]];
   /** Headers carry printable ASCII only; other text is percent-encoded, as CloudEvents does for HTTP and NATS. */
   readonly asciiOnly: boolean;
+  /** Its CloudEvents binding has the content type as the attribute `datacontenttype`; it is sent under both names. */
+  readonly contentTypeAttribute?: boolean;
   /** Header names that mean something to the broker, so that no user header may have them. */
   readonly reserved?: RegExp;
 }

@@ -20,7 +20,7 @@ export type PublisherFeature =
   | "hanging"
   /** The publisher has `close`. */
   | "closing"
-  /** It can speak CloudEvents: `cloudEvents` is there. */
+  /** It can speak CloudEvents: `cloudEvents` and `contentTypes` are there. */
   | "cloudEvents";
 
 /** What one publisher case works with. */
@@ -40,6 +40,8 @@ export interface PublisherContext {
   readonly route?: BrokenRoute;
   /** A publisher to the same target, with `envelope: "cloudevents"`. */
   readonly cloudEvents?: Publisher;
+  /** The content types of what has arrived, where CloudEvents of this broker have them; waits like `arrived`. */
+  readonly contentTypes?: (count: number) => Promise<readonly (string | undefined)[]>;
   readonly goDown?: () => Promise<void>;
   readonly comeBack?: () => Promise<void>;
   readonly disconnect?: () => Promise<void>;
@@ -79,10 +81,19 @@ export type SubscriberFeature =
   /** The broker can be killed and started again: `restart` is there. */
   | "restart"
   /** What cannot be handled is put aside: `deadLetters` is there. */
-  | "deadLetters";
+  | "deadLetters"
+  /** It can be told how many bytes to hold at most: `subscriber` takes `prefetchBytes`. */
+  | "byteLimit";
 
 /** Failed attempts until a subscriber of these contexts puts a message aside. */
 export const CONFORMANCE_ATTEMPTS = 5;
+
+/** How much a subscriber may take; by default, what the adapter does by default. */
+export interface SubscriberLimits {
+  concurrency?: number;
+  prefetch?: number;
+  prefetchBytes?: number;
+}
 
 /** What one subscriber case works with. */
 export interface SubscriberContext {
@@ -90,7 +101,7 @@ export interface SubscriberContext {
    * Another subscriber to the queue of this case, as another process has it; ended with the context. It gives up after
    * CONFORMANCE_ATTEMPTS and tries again within milliseconds.
    */
-  readonly subscriber: () => Subscriber;
+  readonly subscriber: (limits?: SubscriberLimits) => Subscriber;
   /** A stream that only this case uses and that leads to its queue. */
   readonly stream: string;
   /** Sends by means of its own; does not wait for the handlers. */

@@ -19,6 +19,13 @@ export async function kafkaPublisherContext(server: KafkaServer): Promise<Publis
     publisher,
     cloudEvents: createKafkaPublisher({ producer: cloudProducer, envelope: "cloudevents", source: "/tests" }),
     stream,
+    async contentTypes(count) {
+      reader ??= new TopicReader(server.brokers, stream);
+      const named = (await reader.until(count)).map(({ headers }) =>
+        headers.find(([name]) => String(name) === "content-type"),
+      );
+      return named.map((header) => header?.[1]?.toString());
+    },
     async arrived(count) {
       reader ??= new TopicReader(server.brokers, stream);
       return (await reader.until(count)).map(openRecord);

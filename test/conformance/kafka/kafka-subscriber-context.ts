@@ -17,7 +17,7 @@ export async function kafkaSubscriberContext(server: KafkaServer): Promise<Subsc
   let dead: TopicReader | undefined;
   return {
     stream,
-    subscriber() {
+    subscriber(limits) {
       const consumer = openConsumer(brokers, `group-${stream}`);
       const producer = openProducer(brokers);
       const subscriber = createKafkaSubscriber({
@@ -27,6 +27,7 @@ export async function kafkaSubscriberContext(server: KafkaServer): Promise<Subsc
         maxAttempts: CONFORMANCE_ATTEMPTS,
         backoff: { baseMs: 5, maxMs: 20 },
         sessionTimeoutMs: 3000,
+        ...limits,
       });
       opened.push({
         subscriber,

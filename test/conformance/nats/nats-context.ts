@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { jetstream } from "@nats-io/jetstream";
 import { headers as newHeaders } from "@nats-io/transport-node";
 import { createNatsPublisher, createNatsSubscriber } from "../../../src/brokers/nats/index.ts";
@@ -32,6 +33,12 @@ export async function natsPublisherContext(): Promise<PublisherContext & AsyncDi
     publisher: publisher({}),
     cloudEvents: publisher({ envelope: "cloudevents", source: "https://example.org/orders" }),
     stream: world.stream,
+    async contentTypes(count) {
+      const found = await storedMessages(world, world.stream, count);
+      for (const { headers } of found)
+        assert.equal(headers.get("content-type"), decodeURIComponent(headers.get("ce-datacontenttype") ?? ""));
+      return found.map(({ headers }) => headers.get("content-type"));
+    },
     async arrived(count): Promise<IncomingMessage[]> {
       const found = await storedMessages(world, world.stream, count);
       return found.map(({ body, headers }) => openEnvelope(fieldsOf(headers), body, NATS_TRANSPORT));
@@ -70,7 +77,7 @@ export async function natsSubscriberContext(): Promise<SubscriberContext & Async
   const sender = createNatsPublisher({ connection: world.direct });
   return {
     stream,
-    subscriber() {
+    subscriber(limits) {
       const connection = connections[subscribers.length % connections.length];
       if (connection === undefined) throw new Error("no connection");
       const subscriber = createNatsSubscriber({
@@ -78,6 +85,7 @@ export async function natsSubscriberContext(): Promise<SubscriberContext & Async
         stream,
         maxAttempts: CONFORMANCE_ATTEMPTS,
         backoff: { baseMs: 5, maxMs: 20 },
+        ...limits,
       });
       subscribers.push(subscriber);
       return subscriber;

@@ -8,7 +8,12 @@ import {
 import { openFromRabbitmq, sealForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
 import { routeByStream } from "../../../src/brokers/rabbitmq/rabbitmq-route.ts";
 import type { Subscriber } from "../../../src/core/contracts.ts";
-import { CONFORMANCE_ATTEMPTS, type PublisherContext, type SubscriberContext } from "../../../src/testing/index.ts";
+import {
+  CONFORMANCE_ATTEMPTS,
+  type PublisherContext,
+  type SubscriberContext,
+  type SubscriberLimits,
+} from "../../../src/testing/index.ts";
 import { RABBITMQ_MAX_MESSAGE_BYTES, type RabbitmqServer } from "../../harness/start-rabbitmq.ts";
 import { testConnection, type TestConnection } from "../../support/rabbitmq-connection.ts";
 import { RabbitmqObserver } from "./rabbitmq-observer.ts";
@@ -53,6 +58,8 @@ export async function rabbitmqPublisherContext(
     publisher,
     cloudEvents,
     stream,
+    contentTypes: async (count) =>
+      (await observer.collect(stream, got, count)).map(({ properties }) => properties.contentType as string),
     arrived: async (count) => (await observer.collect(stream, got, count)).map(openFromRabbitmq),
     route: {
       stream: other,
@@ -99,10 +106,10 @@ export async function rabbitmqSubscriberContext(
   const dead: GetMessage[] = [];
   return {
     stream,
-    subscriber() {
+    subscriber(limits) {
       // A server that was killed may have forgotten the binding: a subscriber that declares it brings it back.
       const declare = mayKill && { bind: { [stream]: "#" }, singleActiveConsumer: false };
-      const one = separateSubscriber(server.url, { queue, declare }, links);
+      const one = separateSubscriber(server.url, { queue, declare, ...limits }, links);
       subscribers.push(one);
       return one;
     },
@@ -137,7 +144,7 @@ export async function rabbitmqSubscriberContext(
 /** With a connection of its own, as another process has it. */
 function separateSubscriber(
   url: string,
-  options: Pick<RabbitmqSubscriberOptions, "queue" | "declare">,
+  options: Pick<RabbitmqSubscriberOptions, "queue" | "declare" | keyof SubscriberLimits>,
   links: TestConnection[],
 ): Subscriber {
   let made: Subscriber | undefined;

@@ -1,12 +1,18 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { Deliveries, type Delivery } from "../../../src/brokers/shared/deliveries.ts";
-import { type SubscriberEvent, subscriberSettings } from "../../../src/brokers/shared/subscriber-options.ts";
+import {
+  type SubscriberEvent,
+  type SubscriberOptions,
+  subscriberSettings,
+} from "../../../src/brokers/shared/subscriber-options.ts";
 import type { Handle, HandleResult } from "../../../src/core/contracts.ts";
 
 const DONE: HandleResult = { status: "done" };
 
-function bench(handle: Handle, options: { concurrency?: number; maxAttempts?: number; backoffMs?: number } = {}) {
+type Options = Pick<SubscriberOptions, "concurrency" | "prefetch" | "prefetchBytes" | "maxAttempts">;
+
+function bench(handle: Handle, options: Options & { backoffMs?: number } = {}) {
   const { backoffMs, ...others } = options;
   const log: string[] = [];
   const events: SubscriberEvent[] = [];
@@ -237,16 +243,24 @@ describe("deliveries", () => {
     expect(events).toMatchObject([{ type: "outage", error: "Error: closed" }]);
   });
 
-  test("room waits until few enough are in hand", async () => {
+  test.each([
+    ["messages", { prefetch: 2 }],
+    ["bytes", { prefetchBytes: 2 }],
+  ])("room waits until few enough %s are in hand", async (_, limit) => {
     const gate = Promise.withResolvers<void>();
-    const { deliveries, take } = bench(async () => (await gate.promise, DONE));
-    take("a", null);
-    take("b", null);
+    const { deliveries, take } = bench(async () => (await gate.promise, DONE), limit);
+    const message = { key: null, body: "x", headers: {} };
+    take("a", null, { message });
+    expect(deliveries.hasRoom).toBe(true);
+    take("b", null, { message });
+    expect([deliveries.hasRoom, deliveries.bytes]).toEqual([false, 2]);
     let room = false;
-    const waiting = deliveries.room(2).then(() => (room = true));
+    const waiting = deliveries.room().then(() => (room = true));
     await sleep(5);
     expect(room).toBe(false);
     gate.resolve();
     await waiting;
+    await deliveries.empty();
+    expect([deliveries.inHand, deliveries.bytes]).toEqual([0, 0]);
   });
 });

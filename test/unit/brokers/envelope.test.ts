@@ -83,3 +83,23 @@ describe("what others send", () => {
     expect(message.headers).toEqual({ tenant: "t", contentType: "text/plain" });
   });
 });
+
+describe("CloudEvents in one document", () => {
+  const type = { "content-type": "application/cloudevents+json" };
+  const document = JSON.stringify({ specversion: "1.0", id: "1", source: "/s", type: "t", stream: "s", data: 1 });
+
+  test("are unpacked only when they came as such", () => {
+    expect(openEnvelope(type, document, kafka)).toMatchObject({ type: "t", body: "1", headers: {} });
+    const payload = sample("orders", 1, { body: document, headers: { contentType: type["content-type"] } });
+    for (const format of ["native", "cloudevents"] as const) {
+      assertSameMessage(openEnvelope(sealEnvelope(payload, format, kafka), document, kafka), payload);
+    }
+  });
+
+  test("a content type that cannot be a header does not become one", () => {
+    const message = sample("orders", 1, { headers: { contentType: "text/plain\r\nNats-Rollup: all" } });
+    const fields = sealEnvelope(message, "cloudevents", nats);
+    expect(fields["content-type"]).toBe("application/octet-stream");
+    assertSameMessage(openEnvelope(fields, message.body, nats), message);
+  });
+});

@@ -18,6 +18,10 @@ async function publisherContext(fault?: Fault): Promise<PublisherContext & Async
   return {
     publisher: broker.publisher(),
     cloudEvents: broker.publisher(),
+    contentTypes: async (count) => {
+      expect(broker.arrived.length).toBeGreaterThanOrEqual(count);
+      return broker.arrived.map(({ headers }) => headers.contentType ?? "application/json");
+    },
     stream: "s",
     arrived: (count) =>
       eventually(() => (expect(broker.arrived.length).toBeGreaterThanOrEqual(count), broker.arrived), {
@@ -44,7 +48,7 @@ async function publisherContext(fault?: Fault): Promise<PublisherContext & Async
 async function subscriberContext(fault?: Fault): Promise<SubscriberContext & AsyncDisposable> {
   const broker = new ReferenceBroker(fault);
   return {
-    subscriber: () => broker.subscriber(),
+    subscriber: (limits) => broker.subscriber(limits),
     stream: "s",
     send: async (messages) => {
       for (const message of messages) broker.send(message);
@@ -129,6 +133,7 @@ describe.concurrent("subscriberConformance", () => {
     ["mixes a key", "delivers the messages of a key in order, one at a time"],
     ["drops the dead", "puts what is rejected aside with its bytes and its error, and goes on"],
     ["drops the dead", "puts aside what fails again and again, and then lets its key go on"],
+    ["takes any size", "holds no more bytes than it may, and takes everything in the order of keys"],
   ])("notices that a subscriber %s", async (fault, name) => {
     const one = subscriberConformance.find((candidate) => candidate.name === name);
     await expect(one?.run(await subscriberContext(fault))).rejects.toThrow();

@@ -4,7 +4,7 @@ import type { Handle, HandleResult, Publisher, PublishResult, Subscriber } from 
 import { deadHeaders } from "../../../src/core/dead-letter.ts";
 import { PermanentError, UnavailableError } from "../../../src/core/errors.ts";
 import type { IncomingMessage, Message } from "../../../src/core/message.ts";
-import { CONFORMANCE_ATTEMPTS, type AsideMessage } from "../../../src/testing/index.ts";
+import { CONFORMANCE_ATTEMPTS, type AsideMessage, type SubscriberLimits } from "../../../src/testing/index.ts";
 
 /** Ways in which a broker or its adapter may be wrong, to see that the suites notice. */
 export type Fault =
@@ -17,7 +17,8 @@ export type Fault =
   | "does not wait"
   | "mixes a key"
   | "repeats done"
-  | "drops the dead";
+  | "drops the dead"
+  | "takes any size";
 
 const MAX_BYTES = 1_000_000;
 
@@ -94,7 +95,9 @@ export class ReferenceBroker {
     };
   }
 
-  subscriber(): Subscriber {
+  subscriber({ prefetchBytes = Infinity }: SubscriberLimits = {}): Subscriber {
+    let bytes = 0;
+    const mayTake = (): boolean => bytes < prefetchBytes || this.#fault === "takes any size";
     const state = { stopping: true };
     let wake = (): void => undefined;
     const inHand = new Set<Promise<void>>();
@@ -102,11 +105,13 @@ export class ReferenceBroker {
       start: async (_, handle) => {
         state.stopping = false;
         wake = () => {
-          while (!state.stopping && inHand.size < 5) {
+          while (!state.stopping && inHand.size < 10 && mayTake()) {
             const message = this.#next();
             if (message === undefined) return;
+            bytes += message.body.length;
             const work = this.#deliver(message, handle).then(() => {
               inHand.delete(work);
+              bytes -= message.body.length;
               for (const other of this.#subscriptions) other();
             });
             inHand.add(work);
