@@ -21,6 +21,11 @@ export function printableJson(json: string): string {
   return json.replaceAll(UNSAFE, (character) => (character === "\n" ? character : utf16(character)));
 }
 
+/** Whether the text is safe as it is; its own lines and tabs are. */
+export function isPrintable(text: string): boolean {
+  return printableLines(text) === text;
+}
+
 function escaped(character: string): string {
   const code = character.codePointAt(0) ?? 0;
   return code > 0xffff ? `\\u{${hex(code)}}` : `\\u${hex(code)}`;
