@@ -60,9 +60,9 @@ function decoded(text: string): string {
 
 function pgliteFolder(text: string, from: string): DatabaseUrl {
   const folder = text.slice("pglite:".length).replace(/^\/\/(?=.)/, "");
-  if (folder === "") throw new UsageError(`${from}: pglite: needs a folder, as in pglite:./data`);
+  if (folder === "") throw new UsageError(`${from} is no database URL: pglite: needs a folder, as in pglite:./data`);
   if (folder.includes("@") && text.startsWith("pglite://"))
-    throw new UsageError(`${from}: pglite: takes a folder, as in pglite:./data, and no user, password or host`);
+    throw new UsageError(`${from} is no database URL: pglite: takes a folder, as in pglite:./data, and no password`);
   return { kind: "pglite", text: folder, where: printable(`PGlite in ${folder}`) };
 }
 
