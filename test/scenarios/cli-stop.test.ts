@@ -72,47 +72,43 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
     test.for([
       ["as documented", documented?.code],
       ["with a close() that waits for ever", withoutBound],
-    ])(
-      "%s",
-      async ([title = "", code], { skip }) => {
-        skip(slot.skipped, slot.reason);
-        expect(code).toContain("connection?.close()");
-        const schema = `frozen_${title.length}`;
-        const { enqueue, env } = await prepared(schema);
-        await using own = await testConnection(slot.server.url);
-        const channel = await own.connection.createChannel();
-        await channel.assertExchange("orders", "topic");
-        await channel.assertQueue("all");
-        await channel.bindQueue("all", "orders", "#");
-        using folder = projectFolder({
-          "txbox.config.ts": (code ?? "")
-            .replace('"amqplib"', JSON.stringify(import.meta.resolve("amqplib")))
-            .replace('"txbox"', JSON.stringify(INDEX_URL))
-            .replace(
-              '"txbox/rabbitmq"',
-              JSON.stringify(new URL("../../src/brokers/rabbitmq/index.ts", import.meta.url).href),
-            )
-            .replace('schema: "txbox"', `schema: "${schema}"`),
-        });
-        const options = { cwd: folder.path, env: { ...env, RABBITMQ_URL: slot.server.url } };
-        await using relay = startCli(["relay", "to-rabbit", "--json", "--stop-deadline-ms", String(STOP_MS)], options);
-        await enqueue(1);
-        await relay.waitForLine('"type":"batch"');
-        slot.server.pause();
-        try {
-          await enqueue(100);
-          await until(async () => Number((await figures(schema)).pending) >= 100, { what: "a batch in hand" });
-          const { code: exitCode, ms, stderr } = await endAfterSigterm(relay);
-          expect(ms).toBeLessThan(AT_MOST_MS);
-          expect(exitCode, stderr).toBe(1);
-          expect(stderr).toContain(`The stop took longer than ${STOP_MS} ms`);
-          expect(relay.stdout.join("\n") + stderr).not.toMatch(/lease/i);
-        } finally {
-          slot.server.resume();
-        }
-      },
-      120_000,
-    );
+    ])("%s", async ([title = "", code], { skip }) => {
+      skip(slot.skipped, slot.reason);
+      expect(code).toContain("connection?.close()");
+      const schema = `frozen_${title.length}`;
+      const { enqueue, env } = await prepared(schema);
+      await using own = await testConnection(slot.server.url);
+      const channel = await own.connection.createChannel();
+      await channel.assertExchange("orders", "topic");
+      await channel.assertQueue("all");
+      await channel.bindQueue("all", "orders", "#");
+      using folder = projectFolder({
+        "txbox.config.ts": (code ?? "")
+          .replace('"amqplib"', JSON.stringify(import.meta.resolve("amqplib")))
+          .replace('"txbox"', JSON.stringify(INDEX_URL))
+          .replace(
+            '"txbox/rabbitmq"',
+            JSON.stringify(new URL("../../src/brokers/rabbitmq/index.ts", import.meta.url).href),
+          )
+          .replace('schema: "txbox"', `schema: "${schema}"`),
+      });
+      const options = { cwd: folder.path, env: { ...env, RABBITMQ_URL: slot.server.url } };
+      await using relay = startCli(["relay", "to-rabbit", "--json", "--stop-deadline-ms", String(STOP_MS)], options);
+      await enqueue(1);
+      await relay.waitForLine('"type":"batch"');
+      slot.server.pause();
+      try {
+        await enqueue(100);
+        await until(async () => Number((await figures(schema)).pending) >= 100, { what: "a batch in hand" });
+        const { code: exitCode, ms, stderr } = await endAfterSigterm(relay);
+        expect(ms).toBeLessThan(AT_MOST_MS);
+        expect(exitCode, stderr).toBe(1);
+        expect(stderr).toContain(`The stop took longer than ${STOP_MS} ms`);
+        expect(relay.stdout.join("\n") + stderr).not.toMatch(/lease/i);
+      } finally {
+        slot.server.resume();
+      }
+    });
   });
 
   async function figures(schema: string) {
