@@ -99,7 +99,7 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
       slot.server.pause();
       try {
         await enqueue(100);
-        await until(async () => Number((await figures(schema)).pending) >= 100, { what: "a batch in hand" });
+        await until(async () => (await figures(schema)).pending >= 100, { what: "a batch in hand" });
         const { code: exitCode, ms, stderr } = await endAfterSigterm(relay);
         expect(ms).toBeLessThan(AT_MOST_MS);
         expect(exitCode, stderr).toBe(1);
