@@ -7,6 +7,7 @@ import { createOutbox } from "../../src/outbox/outbox.ts";
 import { createPostgresStore } from "../../src/stores/postgres/postgres-store.ts";
 import type { TestDatabase } from "../harness/index.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+import { captureCli, type Captured } from "../support/captured-cli.ts";
 import { INDEX_URL, type CliResult, projectFolder, runCli } from "../support/run-cli.ts";
 
 /** Clears the screen, sets its title, turns the direction of text, and begins a line of its own. */
@@ -14,7 +15,7 @@ const HOSTILE =
   "x\u001B[2J\u001B]0;title\u0007\u009B31m\u202Egnp.exe\u2066\u2028\r\n2026-01-01T00:00:00Z relay: all is well";
 const RAW = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u;
 
-function expectHarmless({ stdout, stderr }: CliResult): void {
+function expectHarmless({ stdout, stderr }: Pick<Captured, "stdout" | "stderr">): void {
   for (const text of [stdout, stderr]) {
     expect(text.replaceAll("\n", "")).not.toMatch(RAW);
     expect(text).not.toMatch(/^2026-01-01T00:00:00Z/m);
@@ -159,7 +160,7 @@ describe.skipIf(!hasPostgres())("hostile names and texts", () => {
       ["status", "--database-url", HOSTILE],
       ["status", "--database-url", `postgres://127.0.0.1:1/${HOSTILE}`],
     ])
-      await run(...args);
+      expectHarmless(await captureCli(args, options));
   }, 120_000);
 
   test("a script is printed exactly or not at all", async () => {
