@@ -25,5 +25,6 @@ function className(value: object): string {
 }
 
 function withArticle(noun: string): string {
-  return `${/^[aeiou]/i.test(noun) ? "an" : "a"} ${noun}`;
+  // A Uint8Array, a URL and a User begin with a consonant when they are spoken.
+  return `${/^(?:[aeio]|u(?!int|rl|ni|se|tf))/i.test(noun) ? "an" : "a"} ${noun}`;
 }

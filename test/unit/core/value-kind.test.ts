@@ -22,7 +22,9 @@ test.each([
   [Object.create(null), "an object"],
   [new Date(0), "a Date"],
   [new Error("secret"), "an Error"],
-  [new (class Outbox {})(), "an Outbox"],
+  [new URLSearchParams(), "a URLSearchParams"],
+  [new Uint8Array(), "a Uint8Array"],
+  [new AbortController(), "an AbortController"],
 ])("%s is named", (value, kind) => {
   expect(valueKind(value)).toBe(kind);
 });
