@@ -2,10 +2,10 @@ const HIDDEN = "…";
 
 /**
  * A URL of any scheme with something in it, up to the last "@" of the text: a password may hold blanks, slashes and more.
- * `file:` URLs stay, for they are what stack traces consist of.
+ * `file:` URLs stay, for they are what stack traces consist of, and so do hosts with a port, such as `postgres:5432`.
  */
 const URL_TEXT =
-  /\b((?!file:)(?:[a-z][a-z0-9+.-]*:\/\/|(?:jdbc|postgres(?:ql)?|mongodb(?:\+srv)?|amqps?|rediss?|nats|mysql|mariadb|kafka):\/?(?!\/)))(?=[^\s,…])(?:[^]*@)?[^\s"'`<>]*[^\s"'`<>,.;:)]/gi;
+  /\b((?!file:)(?:[a-z][a-z0-9+.-]*:\/\/|(?:jdbc|postgres(?:ql)?|mongodb(?:\+srv)?|amqps?|rediss?|nats|mysql|mariadb|kafka):(?!\d+\b)\/?(?!\/)))(?=[^\s,…])(?:[^]*@)?[^\s"'`<>]*[^\s"'`<>,.;:)]/gi;
 
 /** `password=…` and `password: "…"`, as in the connection strings of libpq and in printed objects. */
 const PASSWORD_PAIR =
