@@ -1,6 +1,9 @@
+import { describeError } from "../core/errors.ts";
 import { loadConfig, type LoadedConfig } from "./load-config.ts";
 import { openStore, type OpenStore } from "./open-store.ts";
+import { secretsOf } from "./database-url.ts";
 import type { Output } from "./output.ts";
+import { LATE, within } from "./within.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -11,24 +14,41 @@ export interface GlobalValues {
   readonly "table-prefix"?: string;
 }
 
+/** For loading the configuration, and for each of its functions that makes something. */
+const CONFIG_DEADLINE_MS = 60_000;
+/** For closing connections and the configuration, when everything is done. */
+const CLOSE_MS = 5000;
+
+export interface CliContextOptions {
+  readonly output: Output;
+  readonly cwd: string;
+  readonly env: Environment;
+  readonly globals: GlobalValues;
+  readonly configDeadlineMs?: number | undefined;
+}
+
 /** What a command may use. Configuration and connection are made when they are first asked for, and ended for it. */
 export class CliContext implements AsyncDisposable {
   readonly output: Output;
   readonly cwd: string;
+  readonly configDeadlineMs: number;
   readonly #globals: GlobalValues;
   readonly #env: Environment;
   #loaded: Promise<LoadedConfig> | undefined;
   #opened: Promise<OpenStore> | undefined;
 
-  constructor(options: { output: Output; cwd: string; env: Environment; globals: GlobalValues }) {
+  constructor(options: CliContextOptions) {
     this.output = options.output;
     this.cwd = options.cwd;
     this.#globals = options.globals;
     this.#env = options.env;
+    this.configDeadlineMs = options.configDeadlineMs ?? CONFIG_DEADLINE_MS;
+    this.output.secrets.add(this.#setting("PGPASSWORD"));
+    for (const { text } of this.#urls()) this.#hide(text);
   }
 
   loadConfig(): Promise<LoadedConfig> {
-    this.#loaded ??= loadConfig(this.cwd, this.#globals.config ?? this.#setting("TXBOX_CONFIG"));
+    this.#loaded ??= loadConfig(this.cwd, this.#globals.config ?? this.#setting("TXBOX_CONFIG"), this.configDeadlineMs);
     return this.#loaded;
   }
 
@@ -60,19 +80,53 @@ export class CliContext implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const opened = await this.#opened?.catch(() => undefined);
-    await opened?.close();
-    const loaded = await this.#loaded?.catch(() => undefined);
-    await loaded?.config.close?.();
+    const closing = [
+      this.#closing("The connection", async () => (await this.#opened?.catch(() => undefined))?.close()),
+      this.#closing("close() of the configuration", async () => {
+        const loaded = await this.#loaded?.catch(() => undefined);
+        await loaded?.config.close?.();
+      }),
+    ];
+    await Promise.all(closing);
+  }
+
+  /** A server that hangs must not keep the process. */
+  async #closing(what: string, close: () => Promise<unknown>): Promise<void> {
+    try {
+      const ended = await within(CLOSE_MS, close());
+      if (ended === LATE) this.output.note(`${what} did not end within ${CLOSE_MS} ms and is left behind`);
+    } catch (error) {
+      this.output.note(`${what} did not end well: ${describeError(error)}`);
+    }
   }
 
   async #open(): Promise<OpenStore> {
     const { config } = await this.loadConfig();
-    const named = this.#globals["database-url"] ?? this.#setting("TXBOX_DATABASE_URL");
     // DATABASE_URL is everybody's: a store that the configuration built is meant more.
-    const url = named ?? (config.store === undefined ? this.#setting("DATABASE_URL") : undefined);
+    const url = this.#urls().find(({ from }) => config.store === undefined || from !== "DATABASE_URL");
     const fromPgEnvironment = this.#setting("PGHOST") !== undefined || this.#setting("PGDATABASE") !== undefined;
-    return openStore({ config, url, ...(await this.names()), fromPgEnvironment, cwd: this.cwd });
+    return openStore({
+      config,
+      url,
+      ...(await this.names()),
+      fromPgEnvironment,
+      cwd: this.cwd,
+      configDeadlineMs: this.configDeadlineMs,
+      hide: (text) => this.#hide(text),
+    });
+  }
+
+  /** The one that wins first. */
+  #urls(): { text: string; from: string }[] {
+    const urls = [
+      { text: this.#globals["database-url"], from: "--database-url" },
+      ...["TXBOX_DATABASE_URL", "DATABASE_URL"].map((name) => ({ text: this.#setting(name), from: name })),
+    ];
+    return urls.flatMap(({ text, from }) => (text === undefined ? [] : [{ text, from }]));
+  }
+
+  #hide(url: string): void {
+    for (const secret of secretsOf(url)) this.output.secrets.add(secret);
   }
 
   #setting(name: string): string | undefined {

@@ -1,4 +1,5 @@
 import type { CliContext } from "./cli-context.ts";
+import { noMore } from "./subcommand.ts";
 import { parseFlags, type Flags, type FlagValues, type SwitchFlag, type TextFlag } from "./parse-flags.ts";
 
 type GlobalFlags = Readonly<
@@ -34,6 +35,8 @@ export interface CommandSpec<F extends Flags> {
   readonly usage: readonly string[];
   readonly about?: string;
   readonly flags: F;
+  /** Whether words may follow the command. Default false. */
+  readonly words?: boolean;
   readonly examples: readonly (readonly [command: string, meaning: string])[];
   readonly run: (context: CliContext, args: CommandArgs<F>) => Promise<number | void>;
 }
@@ -55,6 +58,7 @@ export function defineCommand<const F extends Flags>(spec: CommandSpec<F>): Comm
     name,
     parse(argv) {
       const args = parseFlags(argv, { ...GLOBAL_FLAGS, ...spec.flags }, name) as CommandArgs<F>;
+      if (spec.words !== true) noMore(name, args.positionals);
       return { globals: args.flags, run: (context) => run(context, args) };
     },
   };

@@ -1,4 +1,5 @@
 import { createInterface } from "node:readline/promises";
+import { printable } from "../core/printable.ts";
 import { UsageError } from "./usage-error.ts";
 
 /** Asks before what cannot be undone. Where nobody can answer, `--yes` is required. */
@@ -7,7 +8,7 @@ export async function confirm(question: string, yes: boolean | undefined, comman
   if (!process.stdin.isTTY) throw new UsageError(`${question} Add --yes to do it without being asked`, { command });
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    return /^y(es)?$/i.test((await terminal.question(`${question} [y/N] `)).trim());
+    return /^y(es)?$/i.test((await terminal.question(`${printable(question)} [y/N] `)).trim());
   } finally {
     terminal.close();
   }

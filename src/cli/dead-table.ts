@@ -1,4 +1,5 @@
 import type { DeadLetter } from "../core/contracts.ts";
+import { printable } from "../core/printable.ts";
 import { formatTable } from "./format-table.ts";
 import { formatTime } from "./format-values.ts";
 import { jsonText, readableBody } from "./json-text.ts";
@@ -40,7 +41,7 @@ export function deadDetails(letter: DeadLetter): string {
     diedAt,
   } = letter;
   const body = readableBody(letter);
-  const lines: [string, string][] = [
+  const facts: [string, string][] = [
     ["id", id],
     ["relay", relay],
     ["state", command === null ? state : `${state} (${command} waits for the relay)`],
@@ -52,14 +53,18 @@ export function deadDetails(letter: DeadLetter): string {
     ["enqueued", createdAt.toISOString()],
     ["died", diedAt.toISOString()],
     ["attempts", String(attempts)],
+  ];
+  // JSON is printable already, and its blanks are its own.
+  const documents: [string, string][] = [
     ["headers", jsonText(letter.headers)],
     "payload" in body ? ["payload", jsonText(body.payload)] : ["body", `${body.bodyBase64} (base64)`],
   ];
   const errors = letter.errors.length === 0 ? [{ at: diedAt.toISOString(), error: letter.lastError }] : letter.errors;
   return [
-    ...lines.map(([name, value]) => `${name.padEnd(10)} ${value}`),
+    ...facts.map(([name, value]) => `${name.padEnd(10)} ${printable(value)}`),
+    ...documents.map(([name, json]) => `${name.padEnd(10)} ${json}`),
     "errors",
-    ...errors.map(({ at, error }) => `  ${at}  ${error}`),
+    ...errors.map(({ at, error }) => `  ${printable(at)}  ${printable(error)}`),
     "",
   ].join("\n");
 }

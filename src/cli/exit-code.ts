@@ -13,7 +13,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 export const EXIT_MEANINGS: readonly (readonly [ExitCode, string])[] = [
   [EXIT.ok, "done"],
   [EXIT.failed, "it failed: not found, not confirmed, or an unexpected error"],
-  [EXIT.usage, "wrong command, flag or configuration"],
+  [EXIT.usage, "wrong command, flag, URL or configuration"],
   [EXIT.schema, "the txbox schema is missing, outdated or newer than this version"],
   [EXIT.unreachable, "the database cannot be reached or refused the login"],
   [EXIT.refused, "refused: the server is a standby, or the database is a restored copy"],

@@ -1,4 +1,5 @@
 import { errorCode } from "../core/errors.ts";
+import { ConfigCallError, messageOf } from "./config-call.ts";
 import { EXIT, type ExitCode } from "./exit-code.ts";
 import { UsageError } from "./usage-error.ts";
 
@@ -7,6 +8,8 @@ export interface Explanation {
   /** For programs: a TxboxError's code, a driver's code, or "usage". */
   readonly code: string;
   readonly message: string;
+  /** Where to read more. */
+  readonly advice?: string;
 }
 
 const BY_TXBOX_CODE: Readonly<Partial<Record<string, ExitCode>>> = {
@@ -34,16 +37,20 @@ const STARTING_OR_FULL = new Set(["57P03", "53300", "57P01", "57P02"]);
 /** One clear line and the exit code for anything thrown. */
 export function explainFailure(error: unknown, where = "the database"): Explanation {
   if (error instanceof UsageError) {
-    const help = error.command === undefined ? "" : `\nSee \`txbox ${error.command} --help\``;
-    return { exitCode: EXIT.usage, code: "usage", message: `${error.message}${help}` };
+    const usage = { exitCode: EXIT.usage, code: "usage", message: error.message };
+    return error.command === undefined ? usage : { ...usage, advice: `See \`txbox ${error.command} --help\`` };
   }
   const code = errorCode(error);
   const text = messageOf(error);
+  // A broker that cannot be reached, for example: nothing that is said below of databases is true of it.
+  if (error instanceof ConfigCallError) return { exitCode: EXIT.failed, code: code ?? "failed", message: text };
   const known = code === undefined ? undefined : BY_TXBOX_CODE[code];
   if (code !== undefined && known !== undefined) return { exitCode: known, code, message: text };
   const unreachable = connectionTrouble(code, text, where);
   if (unreachable !== undefined)
     return { exitCode: EXIT.unreachable, code: code ?? "unreachable", message: unreachable };
+  if (isWrongUrl(error))
+    return { exitCode: EXIT.usage, code: "usage", message: `The URL of ${where} cannot be used: ${text}` };
   if (code === "25006")
     return {
       exitCode: EXIT.refused,
@@ -53,6 +60,15 @@ export function explainFailure(error: unknown, where = "the database"): Explanat
   if (code === "42501")
     return { exitCode: EXIT.failed, code, message: `${text}. \`txbox grants --help\` tells which rights a role needs` };
   return { exitCode: EXIT.failed, code: code ?? "failed", message: text };
+}
+
+/** The MongoDB driver looks at some parts of a URL, such as the files it names, only when it connects. */
+function isWrongUrl(error: unknown): boolean {
+  return (
+    error instanceof Error &&
+    (error.name === "MongoParseError" ||
+      (errorCode(error) === "ENOENT" && "syscall" in error && error.syscall === "open"))
+  );
 }
 
 function connectionTrouble(code: string | undefined, text: string, where: string): string | undefined {
@@ -77,10 +93,4 @@ function connectionTrouble(code: string | undefined, text: string, where: string
   if (/does not support SSL connections|self-signed certificate/i.test(text))
     return `${where}: ${text}. Check sslmode in the URL`;
   return undefined;
-}
-
-/** A failed connection to a host with several addresses is an AggregateError without a message. */
-function messageOf(error: unknown): string {
-  if (error instanceof AggregateError && error.message === "") return error.errors.map(messageOf).join("; ");
-  return error instanceof Error ? error.message || error.name : String(error);
 }

@@ -1,4 +1,4 @@
-import { stripVTControlCharacters } from "node:util";
+import { printable } from "../core/printable.ts";
 
 export interface Column<Row> {
   readonly title: string;
@@ -24,7 +24,7 @@ export function formatTable<Row>(rows: readonly Row[], columns: readonly Column<
 
 function textOf(value: string | number | bigint | null | undefined): string {
   if (value === null || value === undefined || value === "") return "–";
-  if (typeof value === "string") return value.replaceAll(/\s+/g, " ");
+  if (typeof value === "string") return printable(value);
   return value.toLocaleString("en-US");
 }
 
@@ -33,7 +33,7 @@ function cut(text: string, max = Number.POSITIVE_INFINITY): string {
 }
 
 function widthOf(text: string): number {
-  return Array.from(stripVTControlCharacters(text)).length;
+  return Array.from(text).length;
 }
 
 function pad(text: string, width: number, right: boolean): string {

@@ -1,8 +1,10 @@
 import type { Message } from "../core/message.ts";
+import { printableJson } from "../core/printable.ts";
 
-/** JSON with bigints as strings; times are ISO 8601 already. */
+/** JSON with bigints as strings, and what a terminal would obey as \uXXXX; times are ISO 8601 already. */
 export function jsonText(value: unknown, indent?: number): string {
-  return JSON.stringify(value, (_, item: unknown) => (typeof item === "bigint" ? item.toString() : item), indent);
+  const plain = (_: string, item: unknown): unknown => (typeof item === "bigint" ? item.toString() : item);
+  return printableJson(JSON.stringify(value, plain, indent));
 }
 
 type Body = Pick<Message, "body" | "headers">;

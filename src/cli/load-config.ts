@@ -3,8 +3,11 @@ import { basename, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions } from "../core/options.ts";
+import { valueKind } from "../core/value-kind.ts";
+import { formatMs } from "./format-values.ts";
 import type { DatabaseConfig, ReconcilerConfig, RelayConfig, TxboxConfig } from "./define-config.ts";
 import { UsageError } from "./usage-error.ts";
+import { LATE, within } from "./within.ts";
 
 const FILES = ["txbox.config.ts", "txbox.config.mts", "txbox.config.js", "txbox.config.mjs"];
 
@@ -51,20 +54,24 @@ export interface LoadedConfig {
 }
 
 /** The configuration file named, or the one in the folder, or an empty configuration. */
-export async function loadConfig(cwd: string, named: string | undefined): Promise<LoadedConfig> {
+export async function loadConfig(cwd: string, named: string | undefined, deadlineMs: number): Promise<LoadedConfig> {
   const file = named === undefined ? FILES.map((name) => resolve(cwd, name)).find(existsSync) : resolve(cwd, named);
   if (file === undefined) return { config: {}, file: undefined };
-  if (!existsSync(file)) throw new UsageError(`There is no configuration file ${file}`);
+  if (!existsSync(file)) throw new UsageError(`There is no configuration file ${named ?? file}`);
   const name = basename(file);
-  let module: object;
+  let module: object | typeof LATE;
   try {
-    module = (await import(pathToFileURL(file).href)) as object;
+    module = await within(deadlineMs, import(pathToFileURL(file).href) as Promise<object>);
   } catch (error) {
     throw new UsageError(`${name} cannot be loaded: ${reasonOf(error)}`, { cause: error });
   }
+  if (module === LATE)
+    throw new UsageError(`${name} was not loaded within ${formatMs(deadlineMs)}: it awaits something that never comes`);
   const config = "default" in module ? module.default : undefined;
   if (!isObject(config))
-    throw new UsageError(`${name} has no default export. Write \`export default defineConfig({ … })\``);
+    throw new UsageError(
+      `${name} has no default export that is an object, got ${valueKind(config)}. Write \`export default defineConfig({ … })\``,
+    );
   check(name, config);
   return { config, file };
 }
@@ -73,19 +80,23 @@ function check(name: string, config: Record<string, unknown>): asserts config is
   try {
     rejectUnknownOptions(name, config, CONFIG_KEYS);
     const { database, store, relays, close } = config;
-    if (database !== undefined)
+    if (database !== undefined) {
       rejectUnknownOptions(`${name}: database`, objectAt(name, "database", database), DATABASE_KEYS);
+      for (const key of ["url", "schema", "tablePrefix"] as const)
+        textAt(name, key, Reflect.get(objectAt(name, "database", database), key));
+    }
     if (database !== undefined && store !== undefined)
       fail(`${name} has both "store" and "database". Keep one of them`);
     if (store !== undefined && !isObject(store) && typeof store !== "function")
-      fail(`${name}: store must be a store or a function`);
-    if (close !== undefined && typeof close !== "function") fail(`${name}: close must be a function`);
+      fail(`${name}: store must be a store or a function, got ${valueKind(store)}`);
+    if (close !== undefined && typeof close !== "function")
+      fail(`${name}: close must be a function, got ${valueKind(close)}`);
     for (const [relay, options] of Object.entries(objectAt(name, "relays", relays ?? {}))) {
       const at = `relays.${relay}`;
       const { publisher } = objectAt(name, at, options);
       rejectUnknownOptions(`${name}: ${at}`, options as object, RELAY_KEYS);
       if (!isObject(publisher) && typeof publisher !== "function")
-        fail(`${name}: ${at}.publisher must be a publisher or a function that makes one`);
+        fail(`${name}: ${at}.publisher must be a publisher or a function that makes one, got ${valueKind(publisher)}`);
     }
     for (const [reconciler, options] of Object.entries(objectAt(name, "reconcilers", config["reconcilers"] ?? {}))) {
       const at = `reconcilers.${reconciler}`;
@@ -101,7 +112,12 @@ function check(name: string, config: Record<string, unknown>): asserts config is
 }
 
 function objectAt(name: string, at: string, value: unknown): Record<string, unknown> {
-  return isObject(value) ? value : fail(`${name}: ${at} must be an object`);
+  return isObject(value) ? value : fail(`${name}: ${at} must be an object, got ${valueKind(value)}`);
+}
+
+function textAt(name: string, key: string, value: unknown): void {
+  if (value !== undefined && typeof value !== "string")
+    fail(`${name}: database.${key} must be a string, got ${valueKind(value)}`);
 }
 
 function fail(message: string): never {
@@ -113,7 +129,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message.split("\n", 1).join("") : String(error);
+  return error instanceof Error ? (error.message.split("\n", 1)[0] ?? "") : String(error);
 }
 
 function keysOf<T extends object>(keys: Readonly<Record<keyof T, true>>): readonly string[] {

@@ -6,6 +6,8 @@ import {
   type PostgresStore,
   type PostgresStoreOptions,
 } from "../stores/postgres/postgres-store.ts";
+import { configCall, messageOf } from "./config-call.ts";
+import { type DatabaseUrl, parseDatabaseUrl } from "./database-url.ts";
 import type { TxboxConfig } from "./define-config.ts";
 import { importMongo, importPg, importPglite } from "./import-driver.ts";
 import { UsageError } from "./usage-error.ts";
@@ -19,32 +21,44 @@ export interface OpenStore {
 
 export interface StoreSettings {
   readonly config: TxboxConfig;
-  readonly url: string | undefined;
+  /** With where it comes from, such as `--database-url`. */
+  readonly url: { readonly text: string; readonly from: string } | undefined;
   readonly schema: string | undefined;
   readonly tablePrefix: string | undefined;
   /** PGHOST or PGDATABASE are set: node-postgres reads them by itself. */
   readonly fromPgEnvironment: boolean;
   readonly cwd: string;
+  readonly configDeadlineMs: number;
+  /** Told every URL before it is used. */
+  readonly hide: (url: string) => void;
 }
 
 /** The store of the configuration, or one on a connection of its own. */
 export async function openStore(settings: StoreSettings): Promise<OpenStore> {
-  const { config, url, cwd, fromPgEnvironment } = settings;
-  if (url === undefined && config.store !== undefined) {
-    const store = typeof config.store === "function" ? await config.store() : config.store;
+  const { config, cwd, fromPgEnvironment } = settings;
+  if (settings.url === undefined && config.store !== undefined) {
+    const make = config.store;
+    const store =
+      typeof make === "function"
+        ? await configCall("store() of the configuration", settings.configDeadlineMs, make)
+        : make;
     if (typeof store?.admin?.relays !== "function")
       throw new UsageError("The store of the configuration is not a txbox store");
     return { store, where: "the store of the configuration", close: async () => undefined };
   }
-  const from = url ?? config.database?.url;
-  if (from === undefined && !fromPgEnvironment) {
+  const inConfig = config.database?.url;
+  const given = settings.url ?? (inConfig === undefined ? undefined : { text: inConfig, from: "database.url" });
+  if (given === undefined && !fromPgEnvironment) {
     throw new UsageError(
       "Which database? Give --database-url, set TXBOX_DATABASE_URL or DATABASE_URL, or write txbox.config.ts",
     );
   }
-  if (from !== undefined && isMongoUrl(from)) return openMongo(from, settings);
-  const { client, where, close } =
-    from?.startsWith("pglite:") === true ? await openPglite(from, cwd) : await openPg(from, cwd);
+  if (given !== undefined) settings.hide(given.text);
+  const url = given === undefined ? undefined : parseDatabaseUrl(given.text, given.from);
+  const from = given?.from ?? "PGHOST";
+  if (url?.kind === "mongodb") return openMongo(url, from, settings);
+  const where = url?.where ?? "the server of PGHOST and PGDATABASE";
+  const { client, close } = url?.kind === "pglite" ? await openPglite(url, cwd) : await openPg(url, from, cwd);
   const options = postgresOptions(config);
   const { schema = options.schema, tablePrefix = options.tablePrefix } = settings;
   const names = { ...(schema === undefined ? {} : { schema }), ...(tablePrefix === undefined ? {} : { tablePrefix }) };
@@ -68,19 +82,17 @@ export function requirePostgres(store: Store): PostgresStore {
 
 interface OpenClient {
   readonly client: PostgresClient;
-  readonly where: string;
   readonly close: () => Promise<void>;
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
 
-function isMongoUrl(url: string): boolean {
-  return url.startsWith("mongodb://") || url.startsWith("mongodb+srv://");
-}
-
-async function openMongo(url: string, { config, cwd }: StoreSettings): Promise<OpenStore> {
+async function openMongo(url: DatabaseUrl, from: string, { config, cwd }: StoreSettings): Promise<OpenStore> {
   const { MongoClient } = await importMongo(cwd);
-  const client = new MongoClient(url, { appName: "txbox", serverSelectionTimeoutMS: CONNECT_TIMEOUT_MS });
+  const client = made(
+    from,
+    () => new MongoClient(url.text, { appName: "txbox", serverSelectionTimeoutMS: CONNECT_TIMEOUT_MS }),
+  );
   const { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs } = config.database ?? {};
   const { source, onEvent } = config.database ?? {};
   const options = given({
@@ -92,38 +104,35 @@ async function openMongo(url: string, { config, cwd }: StoreSettings): Promise<O
     source,
     onEvent,
   });
-  const where = url.replace(/^[^@]*@|^mongodb(?:\+srv)?:\/\//, "").replace(/\?.*$/, "");
-  return { store: createMongoStore({ client, ...options }), where, close: () => client.close() };
+  return { store: createMongoStore({ client, ...options }), where: url.where, close: () => client.close() };
 }
 
-async function openPg(url: string | undefined, cwd: string): Promise<OpenClient> {
-  const where = url === undefined ? "the server of PGHOST and PGDATABASE" : describeUrl(url);
+async function openPg(url: DatabaseUrl | undefined, from: string, cwd: string): Promise<OpenClient> {
   const { default: pg } = await importPg(cwd);
-  const pool = new pg.Pool({
-    ...(url === undefined ? {} : { connectionString: url }),
+  const options = {
+    ...(url === undefined ? {} : { connectionString: url.text }),
     application_name: "txbox",
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-  });
+  };
+  // The pool takes the URL apart only when it connects, when its errors would pass for those of the server.
+  made(from, () => new pg.Client(options));
+  const pool = new pg.Pool(options);
   // A connection that breaks while idle is replaced; whoever needs it next sees the error.
   pool.on("error", () => undefined);
-  return { client: pool, where, close: () => pool.end() };
+  return { client: pool, close: () => pool.end() };
 }
 
-async function openPglite(url: string, cwd: string): Promise<OpenClient> {
-  const folder = url.slice("pglite:".length).replace(/^\/\/(?=.)/, "");
-  if (folder === "") throw new UsageError("pglite: needs a folder, as in pglite:./data");
+async function openPglite({ text }: DatabaseUrl, cwd: string): Promise<OpenClient> {
   const { PGlite } = await importPglite(cwd);
-  const db = new PGlite(folder);
-  return { client: db, where: `PGlite in ${folder}`, close: () => db.close() };
+  const db = new PGlite(text);
+  return { client: db, close: () => db.close() };
 }
 
-function describeUrl(text: string): string {
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined || (url.protocol !== "postgres:" && url.protocol !== "postgresql:")) {
-    const shown = text.replace(/:\/\/[^@/]*@/, "://…@");
-    throw new UsageError(
-      `"${shown}" is no database URL. Use postgres://user:password@host:5432/database, mongodb://host:27017/database or pglite:FOLDER`,
-    );
+/** What a driver says against a URL is the user's business. */
+function made<T>(from: string, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    throw new UsageError(`${from} is no database URL that its driver takes: ${messageOf(error)}`, { cause: error });
   }
-  return `${url.hostname || "localhost"}:${url.port || "5432"}${url.pathname}`;
 }

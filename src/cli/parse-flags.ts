@@ -1,4 +1,3 @@
-import { parseArgs } from "node:util";
 import { nearest } from "../core/options.ts";
 import { UsageError } from "./usage-error.ts";
 
@@ -39,58 +38,84 @@ export interface ParsedFlags<F extends Flags> {
   readonly positionals: readonly string[];
 }
 
-/** Values by flag name, checked; an unknown flag is an error that names the nearest known one. */
+type Fail = (message: string) => never;
+
+/**
+ * Values by flag name, checked. An unknown flag is an error that names the nearest known one; so is a flag where a value
+ * should be (`--flag=--value` if that is the value), and a second value for a flag that takes one.
+ */
 export function parseFlags<F extends Flags>(argv: readonly string[], known: F, command?: string): ParsedFlags<F> {
-  const fail = (message: string): never => {
+  const fail: Fail = (message) => {
     throw new UsageError(message, { command });
   };
-  const options = Object.fromEntries(
-    Object.entries(known).map(([name, { kind }]) => [
-      name,
-      { type: kind === "switch" || kind === "seconds" ? ("boolean" as const) : ("string" as const) },
-    ]),
-  );
-  const short = { help: { type: "boolean" as const, short: "h" } };
-  const { tokens } = parseArgs({
-    args: [...argv],
-    options: { ...options, ...("help" in options ? short : {}) },
-    strict: false,
-    allowPositionals: true,
-    tokens: true,
-  });
   const flags: Record<string, unknown> = {};
   const positionals: string[] = [];
-  const taken = new Set<number>();
-  for (const token of tokens) {
-    if (token.kind === "positional" && !taken.has(token.index)) positionals.push(token.value);
-    if (token.kind !== "option") continue;
-    const { name, rawName } = token;
+  for (let i = 0; i < argv.length; i++) {
+    const arg = argv[i] ?? "";
+    if (arg === "--") {
+      positionals.push(...argv.slice(i + 1));
+      break;
+    }
+    if (!looksLikeFlag(arg)) {
+      positionals.push(arg);
+      continue;
+    }
+    const { rawName, name, value } = splitFlag(arg);
     const flag = Object.hasOwn(known, name) ? known[name] : undefined;
     if (flag === undefined) fail(unknownFlag(rawName, Object.keys(known)));
     else if (flag.kind === "switch") {
-      if (token.value !== undefined) fail(`${rawName} takes no value`);
+      if (value !== undefined) fail(`${rawName} takes no value`);
       flags[name] = true;
-    } else if (flag.kind === "seconds") {
-      const next = tokens.find((other) => other.kind === "positional" && other.index === token.index + 1);
-      const follows = next?.kind === "positional" && /^\d+(\.\d+)?$/.test(next.value) ? next : undefined;
-      if (token.value === undefined && follows !== undefined) taken.add(follows.index);
-      flags[name] = secondsOf(rawName, token.value ?? follows?.value, flag.fallback, fail);
-    } else if (token.value === undefined || token.value === "") fail(`${rawName} needs a value`);
-    else flags[name] = valueOf(rawName, flag, token.value, flags[name], fail);
+    } else {
+      const next = argv[i + 1];
+      if (Object.hasOwn(flags, name) && flag.kind !== "list") fail(`${rawName} is given twice`);
+      if (flag.kind === "seconds") {
+        const follows = value === undefined && next !== undefined && /^\d+(\.\d+)?$/.test(next);
+        flags[name] = secondsOf(rawName, follows ? next : value, flag.fallback, fail);
+        if (follows) i++;
+      } else {
+        const text = value ?? nextValue(rawName, next, fail);
+        if (text === "") fail(`${rawName} needs a value`);
+        flags[name] = valueOf(rawName, flag, text, flags[name], fail);
+        if (value === undefined) i++;
+      }
+    }
   }
   return { flags: flags as FlagValues<F>, positionals };
 }
 
-function valueOf(
-  rawName: string,
-  flag: Flag,
-  text: string,
-  before: unknown,
-  fail: (message: string) => never,
-): unknown {
+/** Whether this switch is among the flags; what comes after `--` is none. */
+export function hasSwitch(argv: readonly string[], ...names: readonly string[]): boolean {
+  const end = argv.indexOf("--");
+  return (end === -1 ? argv : argv.slice(0, end)).some((arg) => names.includes(arg));
+}
+
+export function looksLikeFlag(arg: string): boolean {
+  return arg.startsWith("-") && arg !== "-";
+}
+
+export function splitFlag(arg: string): { rawName: string; name: string; value: string | undefined } {
+  const equals = arg.indexOf("=");
+  const rawName = equals === -1 ? arg : arg.slice(0, equals);
+  const name = rawName === "-h" ? "help" : rawName.startsWith("--") ? rawName.slice(2) : "";
+  return { rawName, name, value: equals === -1 ? undefined : arg.slice(equals + 1) };
+}
+
+function nextValue(rawName: string, next: string | undefined, fail: Fail): string {
+  if (next === undefined) return fail(`${rawName} needs a value`);
+  if (!looksLikeFlag(next)) return next;
+  return fail(
+    `${rawName} needs a value, and ${splitFlag(next).rawName} is a flag. If it is the value: ${rawName}=VALUE`,
+  );
+}
+
+function valueOf(rawName: string, flag: Flag, text: string, before: unknown, fail: Fail): unknown {
   switch (flag.kind) {
-    case "list":
-      return [...((before as string[] | undefined) ?? []), ...text.split(",").filter((part) => part !== "")];
+    case "list": {
+      const parts = text.split(",").filter((part) => part !== "");
+      if (parts.length === 0) fail(`${rawName} needs a value`);
+      return [...((before as string[] | undefined) ?? []), ...parts];
+    }
     case "integer": {
       const number = Number(text);
       if (!/^\d+$/.test(text) || !Number.isSafeInteger(number) || number < flag.min) {
@@ -111,16 +136,11 @@ function valueOf(
   }
 }
 
-function secondsOf(
-  rawName: string,
-  text: string | undefined,
-  fallback: number,
-  fail: (message: string) => never,
-): number {
+function secondsOf(rawName: string, text: string | undefined, fallback: number, fail: Fail): number {
   if (text === undefined) return fallback;
-  const seconds = Number(text);
-  if (!Number.isFinite(seconds) || seconds < 0.1)
-    fail(`${rawName} must be a number of seconds from 0.1, got "${text}"`);
+  const seconds = text === "" ? Number.NaN : Number(text);
+  if (!Number.isFinite(seconds) || seconds < 0.1 || seconds > 86_400)
+    fail(`${rawName} must be a number of seconds from 0.1 to 86400, got "${text}"`);
   return seconds;
 }
 

@@ -10,6 +10,7 @@ export class RelayReporter {
   readonly #timer: NodeJS.Timeout;
   readonly #sums = new Map<string, { published: number; retried: number; dead: number }>();
   #since = performance.now();
+  #givenUpAt = Number.POSITIVE_INFINITY;
 
   constructor(output: Output) {
     this.#output = output;
@@ -18,13 +19,21 @@ export class RelayReporter {
   }
 
   readonly report = (event: RelayEvent): void => {
+    // What is cut off by the end of a stop has lost no lease and is tried no more here.
+    if (performance.now() >= this.#givenUpAt && (event.type === "lease_lost" || event.type === "outage")) return;
     if (this.#output.json) {
-      this.#output.line({ at: new Date().toISOString(), ...event });
+      const error = "error" in event ? { error: this.#output.secrets.hide(event.error) } : {};
+      this.#output.line({ at: new Date().toISOString(), ...event, ...error });
       return;
     }
     if (event.type === "batch") this.#add(event);
     else this.#output.note(`${new Date().toISOString()} ${event.relay}: ${sentence(event)}`);
   };
+
+  /** A stop was asked for: what is in hand after this time is given up. */
+  stopping(deadlineMs: number): void {
+    this.#givenUpAt = performance.now() + deadlineMs;
+  }
 
   /** `tell` what was not told yet. */
   end({ tell }: { tell: boolean }): void {

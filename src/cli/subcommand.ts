@@ -15,6 +15,12 @@ export function subcommand<const Name extends string>(
   return { name, rest };
 }
 
-export function noMore(command: string, rest: readonly string[]): void {
+/** A flag that means nothing with this subcommand is an error. */
+export function refuseFlags(command: string, flags: object, refused: readonly string[], goesWith: string): void {
+  const stray = refused.find((name) => Object.hasOwn(flags, name));
+  if (stray !== undefined) throw new UsageError(`--${stray} goes with ${goesWith}`, { command });
+}
+
+export function noMore(command: string | undefined, rest: readonly string[]): void {
   if (rest.length > 0) throw new UsageError(`"${rest.join(" ")}" is too much`, { command });
 }

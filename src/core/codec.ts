@@ -1,5 +1,6 @@
 import { PermanentError, TxboxError } from "./errors.ts";
 import { whyNotJson } from "./json-check.ts";
+import { valueKind } from "./value-kind.ts";
 
 const BYTES = "application/octet-stream";
 const JSON_TYPE = /^(?:application\/json|text\/json|[^;]*\+json)\s*(?:;|$)/i;
@@ -20,7 +21,7 @@ export function encodePayload(payload: unknown, contentType: string | undefined)
   if (contentType !== undefined && !JSON_TYPE.test(contentType)) {
     if (typeof payload === "string") return bytesOf(Buffer.from(payload, "utf8"), contentType);
     throw unserialisable(
-      `payload is ${kindOf(payload)}, but its contentType is ${contentType}`,
+      `payload is ${valueKind(payload)}, but its contentType is ${contentType}`,
       "Give a string or a Uint8Array, or leave contentType out",
     );
   }
@@ -91,8 +92,4 @@ function bytesOf(body: Uint8Array, contentType: string): EncodedPayload {
 
 function unserialisable(message: string, fix: string, cause?: unknown, field = "payload"): TxboxError {
   return new TxboxError("invalid_message", message, { field, fix, cause });
-}
-
-function kindOf(value: unknown): string {
-  return value === null ? "null" : `of type ${typeof value}`;
 }

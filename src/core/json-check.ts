@@ -1,3 +1,5 @@
+import { valueKind } from "./value-kind.ts";
+
 /**
  * Says which part of a value JSON would drop, empty or refuse, undefined when there is none. JSON.stringify alone
  * silently loses functions, symbols, maps and promises; an event that lost a field is worse than an error.
@@ -14,7 +16,7 @@ function inspect(value: unknown, path: string, above: object[]): string | undefi
   switch (typeof value) {
     case "function":
     case "symbol":
-      return `${path} is a ${typeof value}`;
+      return `${path} is ${valueKind(value)}`;
     case "number":
       return Number.isFinite(value) ? undefined : `${path} is ${value}, which JSON turns into null`;
     case "bigint":
@@ -57,7 +59,7 @@ function inspectObject(value: object, path: string, above: object[]): string | u
 function emptied(value: object, path: string): string | undefined {
   if (Object.getPrototypeOf(value) === Object.prototype) return undefined;
   for (const kind of EMPTY_IN_JSON) {
-    if (value instanceof kind) return `${path} is a ${kind.name}, which JSON turns into {}`;
+    if (value instanceof kind) return `${path} is ${valueKind(value)}, which JSON turns into {}`;
   }
   return undefined;
 }

@@ -1,4 +1,5 @@
 import { TxboxError } from "./errors.ts";
+import { valueKind } from "./value-kind.ts";
 
 /**
  * npm only warns of a Node that is too old. There, a relay would fail between publishing and settling, and publish the
@@ -14,7 +15,7 @@ export function requireRuntime(of: string): void {
 /** Throws `invalid_option` for a key that is not in `known`, naming the nearest one that is. */
 export function rejectUnknownOptions(of: string, options: object, known: readonly string[]): void {
   if (typeof options !== "object" || options === null) {
-    throw new TxboxError("invalid_option", `${of} takes an object of options, got ${typeof options}`, {
+    throw new TxboxError("invalid_option", `${of} takes an object of options, got ${valueKind(options)}`, {
       fix: `Its options are ${known.join(", ")}`,
     });
   }
@@ -38,7 +39,7 @@ export function requireInteger(
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return;
   throw new TxboxError(
     "invalid_option",
-    `${of}: ${name} must be a whole number from ${min} to ${max}, got ${String(value)}`,
+    `${of}: ${name} must be a whole number from ${min} to ${max}, got ${valueKind(value)}`,
     {
       field: name,
       fix: `Set ${name} to a number in that range`,
@@ -50,7 +51,7 @@ export function requireName(of: string, name: string, value: unknown): void {
   if (typeof value === "string" && /^[\w.:-]{1,100}$/.test(value)) return;
   throw new TxboxError(
     "invalid_option",
-    `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${JSON.stringify(value)}`,
+    `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${shownName(value)}`,
     {
       field: name,
       fix: `Set ${name}, for example to "payments"`,
@@ -60,10 +61,15 @@ export function requireName(of: string, name: string, value: unknown): void {
 
 export function requireFunction(of: string, name: string, value: unknown, fix: string): void {
   if (typeof value === "function") return;
-  throw new TxboxError("invalid_option", `${of}: ${name} must be a function, got ${typeof value}`, {
+  throw new TxboxError("invalid_option", `${of}: ${name} must be a function, got ${valueKind(value)}`, {
     field: name,
     fix,
   });
+}
+
+function shownName(value: unknown): string {
+  if (typeof value !== "string") return valueKind(value);
+  return value.length > 100 ? `${value.length} characters` : JSON.stringify(value);
 }
 
 /** The name in `known` with the fewest edits, if it is near enough to be a slip. */

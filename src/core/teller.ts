@@ -1,4 +1,5 @@
 import { describeError } from "./errors.ts";
+import { printable } from "./printable.ts";
 
 /** A listener that throws costs nothing but a warning. */
 export function teller<Event extends { type: string }>(
@@ -9,7 +10,7 @@ export function teller<Event extends { type: string }>(
     try {
       listener(event);
     } catch (error) {
-      process.emitWarning(`onEvent threw on "${event.type}": ${describeError(error)}`, "TxboxWarning");
+      process.emitWarning(printable(`onEvent threw on "${event.type}": ${describeError(error)}`), "TxboxWarning");
     }
   };
 }

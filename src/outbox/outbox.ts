@@ -3,6 +3,7 @@ import type { Events } from "../core/event-map.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { AnyEvents, EventMap, NewMessageOf } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireRuntime } from "../core/options.ts";
+import { valueKind } from "../core/value-kind.ts";
 import { invalidMessage, prepareMessage, requireStream, requireText } from "./prepare-message.ts";
 import { TxboxError } from "../core/errors.ts";
 
@@ -110,7 +111,7 @@ function looksLikeMessages(value: unknown): boolean {
 
 function requireTransaction(tx: unknown): void {
   if ((typeof tx === "object" && tx !== null) || typeof tx === "function") return;
-  throw new TxboxError("no_transaction", `A transaction is needed, got ${tx === null ? "null" : typeof tx}`, {
+  throw new TxboxError("no_transaction", `A transaction is needed, got ${valueKind(tx)}`, {
     field: "tx",
     fix: "Pass the transaction that writes your own data as the first argument: enqueue(tx, message)",
   });

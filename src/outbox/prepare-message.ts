@@ -6,6 +6,7 @@ import { laneOf } from "../core/lane.ts";
 import type { Headers } from "../core/message.ts";
 import { nearest } from "../core/options.ts";
 import { uuidv7, uuidv7At } from "../core/uuid.ts";
+import { valueKind } from "../core/value-kind.ts";
 
 const MAX_NAME_BYTES = 200;
 const MAX_KEY_BYTES = 1024;
@@ -31,8 +32,11 @@ type Fields = { readonly [Name in (typeof FIELDS)[number]]?: unknown };
 /** Checks everything about a message and serialises it; throws a TxboxError that names the field and the fix. */
 export function prepareMessage(message: unknown, maxPayloadBytes: number): PreparedMessage {
   if (!isObject(message)) {
-    const got = message === null ? "null" : typeof message;
-    throw invalidMessage(undefined, `A message must be an object, got ${got}`, "Pass { stream, type, payload }");
+    throw invalidMessage(
+      undefined,
+      `A message must be an object, got ${valueKind(message)}`,
+      "Pass { stream, type, payload }",
+    );
   }
   for (const name of Object.keys(message)) if (!KNOWN.has(name)) throw unknownField(name);
   const fields = message as Fields;
@@ -129,11 +133,7 @@ export function requireStream(value: unknown): string {
 /** A text that every store can hold: not empty, not too long, no NUL, well-formed. */
 export function requireText(field: string, value: unknown, maxBytes: number): string {
   if (typeof value !== "string") {
-    throw invalidMessage(
-      field,
-      `${field} must be a string, got ${value === null ? "null" : typeof value}`,
-      `Give ${field} as a string`,
-    );
+    throw invalidMessage(field, `${field} must be a string, got ${valueKind(value)}`, `Give ${field} as a string`);
   }
   if (value === "")
     throw invalidMessage(field, `${field} is empty`, `Give ${field} a value, or leave it out if it is optional`);

@@ -6,15 +6,29 @@ import { root } from "./packed-package.ts";
 interface Locked {
   readonly version?: string;
   readonly resolved?: string;
+  readonly integrity?: string;
+  readonly optional?: boolean;
+  readonly cpu?: readonly string[];
   readonly optionalDependencies?: Record<string, string>;
 }
 
+const UNSEEN = /^@(?:oxfmt\/binding|oxlint\/binding|oxlint-tsgolint\/(?:darwin|win32)|rolldown\/binding)-/;
 const text = readFileSync(join(root, "package-lock.json"), "utf8");
 const { packages } = JSON.parse(text) as { packages: Record<string, Locked> };
 
 describe("package-lock.json", () => {
   test("names no registry, so that it works with any", () => {
     expect(Object.entries(packages).filter(([, { resolved }]) => /^https?:/.test(resolved ?? ""))).toEqual([]);
+  });
+
+  test("has a hash of every package, so that a changed one is not installed", () => {
+    const missing = Object.entries(packages).filter(([path, { integrity }]) => path !== "" && integrity === undefined);
+    const names = missing.map(([path]) => path.replace("node_modules/", ""));
+    // Binaries of other platforms than the one that made this file: no registry within its reach had them.
+    expect(names.filter((name) => !UNSEEN.test(name))).toEqual([]);
+    expect(
+      missing.filter(([, { optional, cpu }]) => optional !== true || cpu === undefined).map(([path]) => path),
+    ).toEqual([]);
   });
 
   test("has the binaries of every platform, without which npm ci refuses to run", () => {

@@ -7,6 +7,7 @@ import { freePort } from "../harness/index.ts";
 import { hasPostgres, sharedPostgresUrl } from "../harness/shared-postgres.ts";
 import { projectFolder, runCli } from "../support/run-cli.ts";
 
+const HURRIED = fileURLToPath(new URL("../support/hurried-cli.ts", import.meta.url));
 const COMMANDS = ["demo", "migrate", "relay", "status", "dead", "relays", "maintain", "rebase", "grants"];
 
 describe("txbox, used rightly and wrongly", () => {
@@ -47,6 +48,28 @@ describe("txbox, used rightly and wrongly", () => {
     [["status", "--database-url", "mysql://u:secret@h/d"], "is no database URL"],
     [["status", "--database-url", "pglite:"], "pglite: needs a folder"],
     [["status", "--config", "missing.ts"], "There is no configuration file"],
+    [["migrate", "--schema", "--dry-run"], "--schema needs a value, and --dry-run is a flag"],
+    [["status", "--database-url", "--json=x"], "--database-url needs a value"],
+    [["--schema", "status"], "Which command?"],
+    [["status", "--schema", "a", "--schema", "b"], "--schema is given twice"],
+    [["status", "extra"], '"extra" is too much'],
+    [["migrate", "now", "please"], '"now please" is too much'],
+    [["demo", "extra"], '"extra" is too much'],
+    [["maintain", "extra"], '"extra" is too much'],
+    [["rebase", "extra", "--yes"], '"extra" is too much'],
+    [["grants", "extra", "--writer", "w"], '"extra" is too much'],
+    [["help", "dead", "extra"], '"extra" is too much'],
+    [["--version", "extra"], '"extra" is too much'],
+    [["dead", "list", "extra"], '"extra" is too much'],
+    [["relays", "pause", "a", "b"], '"b" is too much'],
+    [["dead", "list", "--all"], "--all goes with dead requeue and dead discard"],
+    [["dead", "requeue", "--all", "--yes"], "--yes goes with dead discard"],
+    [["dead", "requeue", "a", "--id", "b"], "--id goes with no other ID"],
+    [["relays", "list", "--yes"], "--yes goes with relays rewind and relays drop"],
+    [["relay", "x", "--publisher", "stdout", "--max", "5"], "--max goes with --once"],
+    [["relay", "x", "x", "--publisher", "stdout"], '"x" is named twice'],
+    [["status", "--database-url", "mongodb://u:secret@h/db?bogus=1"], "option bogus is not supported"],
+    [["status", "--database-url", "postgres://u:secret@h/db?sslcert=/nowhere"], "no such file"],
   ])("%j is a usage error", async (args, message) => {
     const { code, stdout, stderr } = await runCli(args);
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
@@ -61,6 +84,50 @@ describe("txbox, used rightly and wrongly", () => {
     const { code, stderr } = await runCli(["status"], { cwd: folder.path });
     expect(code).toBe(2);
     expect(stderr).toContain('txbox.config.mjs has no option "databse". Did you mean "database"?');
+  });
+
+  test("a configuration whose promises never settle ends with an error", async () => {
+    const never = "new Promise(() => {})";
+    using database = projectFolder();
+    const env = { DATABASE_URL: `pglite:${database.path}/data` };
+    expect((await runCli(["migrate"], { env })).code).toBe(0);
+    for (const [config, args, exitCode, message] of [
+      [`await ${never}; export default {};`, ["status"], 2, "txbox.config.mjs was not loaded within 500 ms"],
+      [
+        `export default { store: () => ${never} };`,
+        ["status"],
+        1,
+        "store() of the configuration took longer than 500 ms",
+      ],
+      [
+        `export default { relays: { r: { publisher: () => ${never} } } };`,
+        ["relay", "r"],
+        1,
+        "relays.r.publisher() took longer than 500 ms",
+      ],
+    ] as const) {
+      using folder = projectFolder({ "txbox.config.mjs": config });
+      const result = await runCli(args, { cwd: folder.path, env: { ...env, HURRY_MS: "500" }, file: HURRIED });
+      expect(result, result.stderr).toMatchObject({ code: exitCode });
+      expect(result.stderr).toContain(message);
+    }
+  });
+
+  test("a configuration with a URL that is no text", async () => {
+    using folder = projectFolder({ "txbox.config.mjs": "export default { database: { url: 5 } };" });
+    const { code, stderr } = await runCli(["status"], { cwd: folder.path });
+    expect(code).toBe(2);
+    expect(stderr).toContain("txbox.config.mjs: database.url must be a string, got 5");
+  });
+
+  test("a runtime without a compile cache, such as Deno, is no hindrance", async () => {
+    using folder = projectFolder({
+      "without-cache.mjs": `import module from "node:module"; delete module.enableCompileCache;`,
+    });
+    const preload = `--import=${join(folder.path, "without-cache.mjs")}`;
+    const { code, stdout, stderr } = await runCli(["--version"], { env: { NODE_OPTIONS: preload } });
+    expect(code, stderr).toBe(0);
+    expect(stdout).toBe(`${manifest.version}\n`);
   });
 
   test("an unreachable server is one line, and a stack with --verbose", async () => {

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
 import { describe, expect, test } from "vitest";
@@ -30,6 +30,17 @@ describe("links", () => {
       .filter((path) => path.startsWith("docs/") && path !== "docs/index.md" && !linked.has(path));
     expect(lost).toEqual([]);
   });
+});
+
+test("the layout in CONTRIBUTING.md is that of the repository", () => {
+  const layout = page("CONTRIBUTING.md").text.split("\n## Layout\n")[1]?.split("```")[1] ?? "";
+  const named = Array.from(layout.matchAll(/^(\S+\/) /gm), (match) => match[1] ?? "");
+  const kinds = Array.from(layout.matchAll(/ (\w+)\/(?= |$)/gm), (match) => `test/${match[1]}`);
+  expect(named).toContain("src/cli/");
+  expect(kinds).toContain("test/types");
+  expect([...named, ...kinds].filter((folder) => !existsSync(join(root, folder)))).toEqual([]);
+  const sources = readdirSync(join(root, "src"), { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  expect(sources.map(({ name }) => `src/${name}/`).filter((folder) => !named.includes(folder))).toEqual([]);
 });
 
 describe("reference", () => {

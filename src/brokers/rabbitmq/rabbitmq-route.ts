@@ -1,5 +1,6 @@
 import { PermanentError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
+import { valueKind } from "../../core/value-kind.ts";
 
 /** Where a message goes. */
 export interface RabbitmqRoute {
@@ -46,7 +47,7 @@ export function routeOf(route: (message: Message) => RabbitmqRoute, message: Mes
 }
 
 function badRoute(field: string, value: unknown): PermanentError {
-  const got = typeof value === "string" ? `${Buffer.byteLength(value)} bytes` : String(value);
+  const got = typeof value === "string" ? `${Buffer.byteLength(value)} bytes` : valueKind(value);
   return new PermanentError(`The ${field} must be text of at most ${MAX_NAME_BYTES} bytes, got ${got}`, {
     field,
     fix: "Give the publisher a route that shortens it",

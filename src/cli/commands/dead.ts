@@ -1,5 +1,6 @@
 import type { Admin, DeadLetter, DeadQuery } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { printable } from "../../core/printable.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { confirm } from "../confirm.ts";
@@ -8,7 +9,7 @@ import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
 import { messageRecord } from "../json-text.ts";
 import { isLive } from "../relay-table.ts";
-import { noMore, subcommand } from "../subcommand.ts";
+import { noMore, refuseFlags, subcommand } from "../subcommand.ts";
 import { UsageError } from "../usage-error.ts";
 
 const ALL_THERE_IS = 1_000_000;
@@ -25,6 +26,7 @@ export const deadCommand: Command = defineCommand({
   about:
     "Requeued messages go out again through the same relay, those of one key in their order. The relay carries out requeue and\n" +
     "discard between two batches; when none runs, the command waits in the database until one does.",
+  words: true,
   flags: {
     relay: { kind: "text", value: "NAME", help: "dead letters of this relay" },
     stream: { kind: "text", value: "NAME", help: "of this stream" },
@@ -51,8 +53,11 @@ export const deadCommand: Command = defineCommand({
   async run(context, { flags, positionals }) {
     const { name, rest } = subcommand("dead", positionals, ["list", "show", "requeue", "discard"]);
     const { relay, stream, type, key, id, position, state, limit, all, yes } = flags;
-    if (state !== undefined && name !== "list")
-      throw new UsageError("--state goes with dead list", { command: "dead" });
+    if (name !== "list") refuseFlags("dead", flags, ["state"], "dead list");
+    if (name !== "discard") refuseFlags("dead", flags, ["yes"], "dead discard");
+    if (name === "list" || name === "show") refuseFlags("dead", flags, ["all"], "dead requeue and dead discard");
+    if (name === "show") refuseFlags("dead", flags, ["limit"], "dead list, dead requeue and dead discard");
+    if (rest.length > 0) refuseFlags("dead", flags, ["id"], "no other ID");
     const filter: DeadQuery = {
       ...(relay === undefined ? {} : { relay }),
       ...(stream === undefined ? {} : { stream }),
@@ -148,7 +153,9 @@ async function tell(
   output.result({ [done]: count, relaysWithoutProcess: idle }, () => {
     if (count === 0) return "No dead letter matches.\n";
     const wait =
-      idle.length === 0 ? "" : `No process of ${idle.join(", ")} runs now: it happens when one is started.\n`;
+      idle.length === 0
+        ? ""
+        : `No process of ${printable(idle.join(", "))} runs now: it happens when one is started.\n`;
     return `${plural(count, "dead letter")} will be ${done} by the relay.\n${wait}`;
   });
   return EXIT.ok;

@@ -30,6 +30,6 @@ export const grantsCommand: Command = defineCommand({
     const sql = ownStore
       ? requirePostgres((await context.openUnchecked()).store).grants(roles)
       : postgresGrants(postgresNames(await context.names()), roles);
-    context.output.result({ sql }, () => sql);
+    context.output.program({ sql }, sql);
   },
 });

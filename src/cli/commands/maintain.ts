@@ -1,3 +1,4 @@
+import { printable } from "../../core/printable.ts";
 import { defineCommand, type Command } from "../command.ts";
 
 export const maintainCommand: Command = defineCommand({
@@ -21,7 +22,7 @@ export const maintainCommand: Command = defineCommand({
           : `Dropped ${report.droppedSegments.join(", ")}.`,
       );
       if (report.heldBackBy.length > 0) lines.push(`Older segments are kept for ${report.heldBackBy.join(", ")}.`);
-      return `${lines.join("\n")}\n`;
+      return `${lines.map(printable).join("\n")}\n`;
     });
   },
 });

@@ -19,7 +19,7 @@ export const migrateCommand: Command = defineCommand({
     const { store, where } = await context.openUnchecked();
     if (flags["dry-run"] === true) {
       const pending = await store.migrator.pending();
-      output.result({ pending }, () => script(pending, store.name === "mongodb"));
+      output.program({ pending }, script(pending, store.name === "mongodb"));
       return;
     }
     const pending = await store.migrator.pending();

@@ -12,6 +12,7 @@ export const reconcileCommand: Command = defineCommand({
   about:
     "Runs the reconcilers of the configuration by name, or all of them: each asks its own query for heads without results and\n" +
     "enqueues their messages. A message that was enqueued before is not enqueued again, so any number of processes may do it.",
+  words: true,
   flags: {},
   examples: [["reconcile", "from cron"]],
   async run(context, { positionals }) {

@@ -1,8 +1,9 @@
 import type { Publisher, Store } from "../../core/contracts.ts";
 import type { RelayEvent } from "../../relay/relay-events.ts";
 import type { RelayOptions } from "../../relay/relay-options.ts";
-import { createRelay, type Relay } from "../../relay/relay.ts";
+import { createRelay, type DrainOptions, type DrainResult, type Relay } from "../../relay/relay.ts";
 import type { CliContext } from "../cli-context.ts";
+import { configCall } from "../config-call.ts";
 import { defineCommand, type Command } from "../command.ts";
 import type { RelayConfig } from "../define-config.ts";
 import { EXIT } from "../exit-code.ts";
@@ -12,9 +13,12 @@ import { suggestion } from "../parse-flags.ts";
 import { RelayReporter } from "../relay-reporter.ts";
 import { createStdoutPublisher } from "../stdout-publisher.ts";
 import { stopSignal } from "../stop-signal.ts";
+import { refuseFlags } from "../subcommand.ts";
 import { UsageError } from "../usage-error.ts";
+import { LATE, within } from "../within.ts";
 
 const STOP_DEADLINE_MS = 10_000;
+const DRAIN_DEADLINE_MS = 60_000;
 
 export const relayCommand: Command = defineCommand({
   name: "relay",
@@ -25,11 +29,16 @@ export const relayCommand: Command = defineCommand({
     "the same relay: they share its work. SIGTERM or SIGINT stops it cleanly; a second signal ends it at once. While it runs it\n" +
     "survives restarts of the database and the broker by itself.\n" +
     "A relay keeps its place in the log, and so its messages, until it is dropped: `txbox relays drop NAME`.",
+  words: true,
   flags: {
     all: { kind: "switch", help: "every relay of the configuration, in this process" },
     publisher: { kind: "text", choices: ["stdout"], help: "instead of the configured one: print messages as NDJSON" },
     once: { kind: "switch", help: "publish what is there now and end, for cron" },
-    "deadline-ms": { kind: "integer", min: 1, help: "--once: take no new messages after this time (default 60000)" },
+    "deadline-ms": {
+      kind: "integer",
+      min: 1,
+      help: `--once: take no new messages after this time (default ${DRAIN_DEADLINE_MS})`,
+    },
     max: { kind: "integer", min: 1, help: "--once: end after about this many messages" },
     "stop-deadline-ms": { kind: "integer", min: 1, help: `time for a clean stop (default ${STOP_DEADLINE_MS})` },
     streams: { kind: "list", help: "only these streams; fixed when the relay is first started" },
@@ -50,6 +59,7 @@ export const relayCommand: Command = defineCommand({
   ],
   async run(context, args) {
     const { flags } = args;
+    if (flags.once !== true) refuseFlags("relay", flags, ["deadline-ms", "max"], "--once");
     const loaded = await context.loadConfig();
     const names = relayNames(args, loaded);
     const { store, where } = await context.open();
@@ -61,14 +71,10 @@ export const relayCommand: Command = defineCommand({
         if (event.type === "failed") failed.resolve(event.error);
       };
       const relays: Running[] = [];
-      for (const name of names)
-        relays.push(await buildRelay({ name, store, loaded, flags, onEvent, json: context.output.json }));
-      if (flags.once === true) return await drain(context, relays, flags);
-      return await runUntilStopped(context, relays, {
-        where,
-        failed: failed.promise,
-        deadlineMs: flags["stop-deadline-ms"] ?? STOP_DEADLINE_MS,
-      });
+      for (const name of names) relays.push(await buildRelay({ name, store, loaded, flags, onEvent, context }));
+      const stop = { reporter, stopMs: flags["stop-deadline-ms"] ?? STOP_DEADLINE_MS };
+      if (flags.once === true) return await drain(context, relays, flags, stop);
+      return await runUntilStopped(context, relays, { where, failed: failed.promise, ...stop });
     } finally {
       // A single run ends with its totals.
       reporter.end({ tell: flags.once !== true });
@@ -101,9 +107,11 @@ function relayNames(
   { config, file }: LoadedConfig,
 ): readonly string[] {
   const configured = Object.keys(config.relays ?? {});
+  const twice = positionals.find((name, i) => positionals.indexOf(name) !== i);
   const fail = (message: string): never => {
     throw new UsageError(message, { command: "relay" });
   };
+  if (twice !== undefined) fail(`"${twice}" is named twice`);
   if (flags.all === true) {
     if (positionals.length > 0) fail("Give names or --all, not both");
     return configured.length > 0 ? configured : fail("The configuration has no relays");
@@ -133,19 +141,24 @@ interface BuildOptions {
   readonly loaded: LoadedConfig;
   readonly flags: RelayFlags;
   readonly onEvent: (event: RelayEvent) => void;
-  readonly json: boolean;
+  readonly context: CliContext;
 }
 
-async function buildRelay({ name, store, loaded, flags, onEvent, json }: BuildOptions): Promise<Running> {
+async function buildRelay({ name, store, loaded, flags, onEvent, context }: BuildOptions): Promise<Running> {
   const {
     publisher: configured,
     deadLetters: forDead,
     onEvent: hook,
     ...options
   }: Partial<RelayConfig> = loaded.config.relays?.[name] ?? {};
-  const publisher = flags.publisher === "stdout" ? createStdoutPublisher({ asEvents: json }) : await made(configured);
+  const made = async (field: string, publisher: RelayConfig["publisher"] | undefined): Promise<Publisher | undefined> =>
+    typeof publisher === "function"
+      ? configCall(`relays.${name}.${field}()`, context.configDeadlineMs, publisher)
+      : publisher;
+  const publisher =
+    flags.publisher === "stdout" ? createStdoutPublisher(context.output) : await made("publisher", configured);
   if (publisher === undefined) throw new UsageError(`Relay "${name}" has no publisher`, { command: "relay" });
-  const deadLetters = await made(forDead);
+  const deadLetters = await made("deadLetters", forDead);
   const relay = createRelay({
     ...options,
     ...(deadLetters === undefined ? {} : { deadLetters }),
@@ -162,10 +175,6 @@ async function buildRelay({ name, store, loaded, flags, onEvent, json }: BuildOp
   return { name, relay, close };
 }
 
-async function made(publisher: RelayConfig["publisher"] | undefined): Promise<Publisher | undefined> {
-  return typeof publisher === "function" ? publisher() : publisher;
-}
-
 function overrides(flags: RelayFlags): Partial<RelayOptions> {
   const { streams, start } = flags;
   return {
@@ -178,49 +187,86 @@ function overrides(flags: RelayFlags): Partial<RelayOptions> {
   };
 }
 
-interface RunOptions {
+interface StopOptions {
+  readonly reporter: RelayReporter;
+  readonly stopMs: number;
+}
+
+interface RunOptions extends StopOptions {
   readonly where: string;
   readonly failed: Promise<string>;
-  readonly deadlineMs: number;
 }
+
+/** What a relay takes after its deadline, to give its lanes back and close its publishers, at most. */
+const GOODBYE_MS = 3000;
 
 async function runUntilStopped(
   { output }: CliContext,
   relays: readonly Running[],
-  { where, failed, deadlineMs }: RunOptions,
+  { where, failed, reporter, stopMs }: RunOptions,
 ): Promise<number> {
   const told = toldToStop();
-  for (const { relay } of relays) await relay.start();
-  if (!output.json) output.note(`Publishing from ${where}. Ctrl+C stops it.`);
+  const started = (async () => {
+    for (const { relay } of relays) await relay.start();
+    if (!output.json) output.note(`Publishing from ${where}. Ctrl+C stops it.`);
+  })();
+  started.catch(() => undefined);
+  // A database that does not answer must not keep a process that was told to stop.
+  await Promise.race([started, told]);
   const error = await Promise.race([told.then(() => undefined), failed]);
+  reporter.stopping(stopMs);
   const begunAt = performance.now();
-  await Promise.all(relays.map(({ relay }) => relay.stop({ deadlineMs })));
-  if (performance.now() - begunAt >= deadlineMs) {
-    output.note(`The stop took longer than ${deadlineMs} ms; messages in hand go out again elsewhere.`);
+  const stopped = await within(
+    stopMs + GOODBYE_MS,
+    Promise.all(relays.map(({ relay }) => relay.stop({ deadlineMs: stopMs }))),
+  );
+  if (stopped === LATE || performance.now() - begunAt >= stopMs) {
+    output.note(`The stop took longer than ${stopMs} ms; messages in hand go out again elsewhere.`);
     return EXIT.failed;
   }
   return error === undefined ? EXIT.ok : EXIT.failed;
 }
 
-async function drain({ output }: CliContext, relays: readonly Running[], flags: RelayFlags): Promise<number> {
-  const { "deadline-ms": deadlineMs, max } = flags;
-  const limits = { ...(deadlineMs === undefined ? {} : { deadlineMs }), ...(max === undefined ? {} : { max }) };
+async function drain(
+  { output }: CliContext,
+  relays: readonly Running[],
+  flags: RelayFlags,
+  stop: StopOptions,
+): Promise<number> {
+  const { "deadline-ms": deadlineMs = DRAIN_DEADLINE_MS, max } = flags;
+  const limits = { deadlineMs, ...(max === undefined ? {} : { max }) };
+  const told = toldToStop();
   let stopping = false;
-  void toldToStop().then(async () => {
-    stopping = true;
-    await Promise.all(relays.map(({ relay }) => relay.stop()));
-  });
-  const totals: object[] = [];
+  void told.then(() => (stopping = true));
   for (const { name, relay, close } of relays) {
     if (stopping) break;
-    const { published, retried, dead } = await relay.drainOnce(limits);
-    await close();
-    totals.push({ relay: name, published, retried, dead });
+    const drained = await drainInTime(relay, limits, told, stop);
+    await within(GOODBYE_MS, close());
+    if (drained === LATE) {
+      output.note(`The end of ${name} took longer than ${stop.stopMs} ms; messages in hand go out again.`);
+      return EXIT.failed;
+    }
+    const { published, retried, dead } = drained;
     if (output.json)
       output.line({ at: new Date().toISOString(), type: "drained", relay: name, published, retried, dead });
     else output.note(`${name}: published ${plural(published, "message")}, ${retried} to be retried, ${dead} dead`);
   }
   return EXIT.ok;
+}
+
+/** The totals; LATE when what was in hand at the end of the time, or when told to stop, did not end by the stop deadline. */
+async function drainInTime(
+  relay: Relay,
+  limits: DrainOptions & { readonly deadlineMs: number },
+  told: Promise<void>,
+  { reporter, stopMs }: StopOptions,
+): Promise<DrainResult | typeof LATE> {
+  const work = relay.drainOnce(limits);
+  const first = await within(limits.deadlineMs, Promise.race([work, told.then((): typeof LATE => LATE)]));
+  if (first !== LATE) return first;
+  reporter.stopping(stopMs);
+  const both = await within(stopMs + GOODBYE_MS, Promise.all([work, relay.stop({ deadlineMs: stopMs })]));
+  return both === LATE ? LATE : both[0];
 }
 
 /** By a signal, or because nobody reads what is printed. */

@@ -1,5 +1,6 @@
 import type { Admin, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { printable } from "../../core/printable.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { confirm } from "../confirm.ts";
@@ -7,7 +8,7 @@ import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
 import { suggestion } from "../parse-flags.ts";
 import { relayTable } from "../relay-table.ts";
-import { noMore, subcommand } from "../subcommand.ts";
+import { noMore, refuseFlags, subcommand } from "../subcommand.ts";
 import { UsageError } from "../usage-error.ts";
 
 export const relaysCommand: Command = defineCommand({
@@ -23,6 +24,7 @@ export const relaysCommand: Command = defineCommand({
   about:
     "A rewound relay publishes again what comes after the point; an inbox drops what it has seen. Rewinding to now skips what is\n" +
     "pending. A dropped relay loses its place, its dead letters and what it had parked; started again, it begins anew.",
+  words: true,
   flags: {
     to: {
       kind: "text",
@@ -39,8 +41,8 @@ export const relaysCommand: Command = defineCommand({
   ],
   async run(context, { flags, positionals }) {
     const { name: what, rest } = subcommand("relays", positionals, ["list", "pause", "resume", "rewind", "drop"]);
-    if (flags.to !== undefined && what !== "rewind")
-      throw new UsageError("--to goes with relays rewind", { command: "relays" });
+    if (what !== "rewind") refuseFlags("relays", flags, ["to"], "relays rewind");
+    if (what !== "rewind" && what !== "drop") refuseFlags("relays", flags, ["yes"], "relays rewind and relays drop");
     if (what === "list") {
       noMore("relays", rest);
       return list(context);
@@ -60,7 +62,7 @@ export const relaysCommand: Command = defineCommand({
     if (target !== undefined) await admin.rewind(relay, target);
     else if (what !== "rewind") await admin[what](relay);
     context.output.result({ relay, done: what, ...(target === undefined ? {} : { to: target }) }, () =>
-      DONE[what](relay),
+      DONE[what](printable(relay)),
     );
     return EXIT.ok;
   },

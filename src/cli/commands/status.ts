@@ -147,13 +147,15 @@ function messageTable(found: readonly MessageInfo[]): string {
 async function watch(context: CliContext, show: () => Promise<Snapshot>, everyMs: number): Promise<void> {
   const { output } = context;
   const stop = stopSignal();
-  const clear = process.stdout.isTTY ? "\u001B[H\u001B[J" : "";
   process.stdout.once("error", () => process.exit(0));
   while (!stop.aborted) {
     try {
       const { value, text } = await show();
       if (output.json) output.line({ at: new Date().toISOString(), ...value });
-      else output.write(`${clear}${new Date().toISOString()}\n\n${text}\n`);
+      else {
+        output.clearScreen();
+        output.text(`${new Date().toISOString()}\n\n${text}\n`);
+      }
     } catch (error) {
       // A database that restarts comes back; what is wrong with the request stays wrong.
       if (error instanceof UsageError || error instanceof TxboxError) throw error;

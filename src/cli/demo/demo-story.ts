@@ -1,3 +1,4 @@
+import { printable } from "../../core/printable.ts";
 import { type Column, formatTable } from "../format-table.ts";
 import type { Output } from "../output.ts";
 
@@ -11,16 +12,17 @@ export class DemoStory {
   }
 
   title(text: string): void {
-    this.#write(`${this.#output.style("bold", text)}\n`);
+    this.#styled("bold", text);
   }
 
   chapter(text: string): void {
     this.#chapter++;
-    this.#write(`\n${this.#output.style("cyan", `${this.#chapter}. ${text}`)}\n`);
+    this.#write("\n");
+    this.#styled("cyan", `${this.#chapter}. ${text}`);
   }
 
   say(...lines: readonly string[]): void {
-    for (const line of lines) this.#write(`   ${line}\n`);
+    for (const line of lines) this.#write(`   ${printable(line)}\n`);
   }
 
   table<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
@@ -28,10 +30,15 @@ export class DemoStory {
   }
 
   verdict(good: boolean, text: string): void {
-    this.#write(`\n${this.#output.style(good ? "green" : "red", text)}\n`);
+    this.#write("\n");
+    this.#styled(good ? "green" : "red", text);
   }
 
   #write(text: string): void {
-    if (!this.#output.json) this.#output.write(text);
+    if (!this.#output.json) this.#output.text(text);
+  }
+
+  #styled(style: "bold" | "cyan" | "green" | "red", text: string): void {
+    if (!this.#output.json) this.#output.styled(style, text);
   }
 }

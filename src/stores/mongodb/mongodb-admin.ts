@@ -1,3 +1,4 @@
+import { checkedDeadQuery, checkedMessageQuery, checkedRewindTarget } from "../../core/admin-queries.ts";
 import type { Admin, DeadLetter, DeadQuery, MessageInfo, MessageQuery, MessageStatus } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import type { Document } from "./mongodb-client.ts";
@@ -11,11 +12,12 @@ const DEFAULT_LIMIT = 100;
 /** Read model and admin commands over the collections. */
 export function createAdmin({ tables }: { tables: Tables }): Admin {
   return {
-    find: (query) => find(tables, query),
+    find: async (query) => find(tables, checkedMessageQuery(query)),
     relays: () => relayFigures(tables),
     pause: (relay) => setPaused(tables, relay, true),
     resume: (relay) => setPaused(tables, relay, false),
-    async rewind(relay) {
+    async rewind(relay, target) {
+      checkedRewindTarget(target);
       if ((await tables.relays.findOne({ _id: relay })) === null) throw noSuchRelay(relay);
       throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
         field: "relay",
@@ -23,9 +25,9 @@ export function createAdmin({ tables }: { tables: Tables }): Admin {
       });
     },
     drop: (relay) => drop(tables, relay),
-    dead: (query) => dead(tables, query),
-    requeue: (query) => command(tables, query, "requeue"),
-    discard: (query) => command(tables, query, "discard"),
+    dead: async (query) => dead(tables, checkedDeadQuery("admin.dead", query)),
+    requeue: async (query) => command(tables, checkedDeadQuery("admin.requeue", query), "requeue"),
+    discard: async (query) => command(tables, checkedDeadQuery("admin.discard", query), "discard"),
   };
 }
 
@@ -42,7 +44,7 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
   const rows = await outbox.aggregate([
     { $match: filter },
     { $sort: { position: 1 } },
-    { $limit: limitOf(query.limit) },
+    { $limit: query.limit ?? DEFAULT_LIMIT },
     { $set: { now: "$$NOW" } },
   ]);
   return rows.map(messageInfo);
@@ -89,7 +91,7 @@ function deadFilter(query: DeadQuery): Document {
 }
 
 async function dead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLetter[]> {
-  const rows = await letters.find(deadFilter(query), { sort: { position: 1 }, limit: limitOf(query.limit) });
+  const rows = await letters.find(deadFilter(query), { sort: { position: 1 }, limit: query.limit ?? DEFAULT_LIMIT });
   return rows.map((row) => ({
     ...fieldsOf(row),
     position: BigInt(row["position"] as number),
@@ -107,7 +109,7 @@ async function command({ dead: letters }: Tables, query: DeadQuery, what: "reque
   const filter = deadFilter({ ...query, state: "dead" });
   const change = { $set: { command: what }, $currentDate: { changed_at: true } };
   if (query.limit === undefined) return (await letters.updateMany(filter, change)).matchedCount;
-  const options = { sort: { position: 1 }, limit: limitOf(query.limit), projection: { _id: 1 } };
+  const options = { sort: { position: 1 }, limit: query.limit, projection: { _id: 1 } };
   const ids = (await letters.find(filter, options)).map(({ _id }) => _id);
   return (await letters.updateMany({ _id: { $in: ids }, state: "dead" }, change)).matchedCount;
 }
@@ -138,13 +140,4 @@ function byId(id: string | undefined): Document {
 
 function given(conditions: Document): Document {
   return Object.fromEntries(Object.entries(conditions).filter(([, value]) => value !== undefined));
-}
-
-function limitOf(limit: number | undefined): number {
-  if (limit === undefined) return DEFAULT_LIMIT;
-  if (Number.isInteger(limit) && limit > 0) return limit;
-  throw new TxboxError("invalid_option", `limit must be a whole number above 0, got ${String(limit)}`, {
-    field: "limit",
-    fix: "Give a positive number",
-  });
 }

@@ -1,3 +1,4 @@
+import { checkedDeadQuery, checkedMessageQuery, checkedRewindTarget } from "../../core/admin-queries.ts";
 import type {
   Admin,
   DeadLetter,
@@ -20,18 +21,18 @@ const DEFAULT_LIMIT = 100;
 /** Read model and admin commands over the tables. */
 export function createAdmin({ sql, names }: { sql: SqlRunner; names: Names }): Admin {
   return {
-    find: (query) => find(sql, names, query),
+    find: async (query) => find(sql, names, checkedMessageQuery(query)),
     relays: () => relayFigures(sql, names),
     pause: (relay) => setPaused(sql, names, relay, true),
     resume: (relay) => setPaused(sql, names, relay, false),
-    rewind: (relay, target) => rewind(sql, names, relay, target),
+    rewind: async (relay, target) => rewind(sql, names, relay, checkedRewindTarget(target)),
     async drop(relay) {
       const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
       if (rows.length === 0) throw noSuchRelay(relay);
     },
-    dead: (query) => dead(sql, names, query),
-    requeue: (query) => command(sql, names, query, "requeue"),
-    discard: (query) => command(sql, names, query, "discard"),
+    dead: async (query) => dead(sql, names, checkedDeadQuery("admin.dead", query)),
+    requeue: async (query) => command(sql, names, checkedDeadQuery("admin.requeue", query), "requeue"),
+    discard: async (query) => command(sql, names, checkedDeadQuery("admin.discard", query), "discard"),
   };
 }
 
@@ -62,7 +63,7 @@ async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<
     .add(query.relay, (p) => `relay = ${p}`);
   const rows = await sql.query(
     `select ${messageColumns()}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
-     from ${names.message_status} ${c.where} order by position nulls last, relay limit ${limitOf(query.limit)}`,
+     from ${names.message_status} ${c.where} order by position nulls last, relay limit ${query.limit ?? DEFAULT_LIMIT}`,
     c.params,
   );
   return rows.map(messageInfo);
@@ -103,7 +104,7 @@ async function dead(sql: SqlRunner, names: Names, query: DeadQuery): Promise<Dea
   const c = deadConditions(query);
   const rows = await sql.query(
     `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
-     from ${names.dead} ${c.where} order by position, relay limit ${limitOf(query.limit)}`,
+     from ${names.dead} ${c.where} order by position, relay limit ${query.limit ?? DEFAULT_LIMIT}`,
     c.params,
   );
   return rows.map((row) => ({
@@ -121,7 +122,7 @@ async function dead(sql: SqlRunner, names: Names, query: DeadQuery): Promise<Dea
 
 async function command(sql: SqlRunner, names: Names, query: DeadQuery, what: "requeue" | "discard"): Promise<number> {
   const c = deadConditions({ ...query, state: "dead" });
-  const chosen = `select relay, position from ${names.dead} ${c.where} order by position limit ${limitOf(query.limit, 1_000_000)}`;
+  const chosen = `select relay, position from ${names.dead} ${c.where} order by position limit ${query.limit ?? 1_000_000}`;
   const rows = await sql.query(
     `update ${names.dead} d set command = '${what}', changed_at = clock_timestamp(), changed_by = current_user
      from (${chosen}) x where d.relay = x.relay and d.position = x.position returning 1`,
@@ -190,15 +191,6 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
 async function requireRelay(sql: SqlRunner, names: Names, relay: string): Promise<void> {
   const rows = await sql.query(`select 1 from ${names.relay} where name = $1::text`, [relay]);
   if (rows.length === 0) throw noSuchRelay(relay);
-}
-
-function limitOf(limit: number | undefined, fallback = DEFAULT_LIMIT): number {
-  if (limit === undefined) return fallback;
-  if (Number.isInteger(limit) && limit > 0) return limit;
-  throw new TxboxError("invalid_option", `limit must be a whole number above 0, got ${String(limit)}`, {
-    field: "limit",
-    fix: "Give a positive number",
-  });
 }
 
 function dateOf(epochSeconds: string | null): Date | null {

@@ -1,5 +1,6 @@
 import { errorCode, TxboxError } from "../../core/errors.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
+import { valueKind } from "../../core/value-kind.ts";
 import { beginPostgresJs } from "./begin-postgres-js.ts";
 import { beginPglite, refuseSelfWait } from "./begin-pglite.ts";
 import { checkOut } from "./check-out.ts";
@@ -359,10 +360,7 @@ export function transactionRunner(tx: PostgresTx): ScriptRunner & { mayAutocommi
       return known;
     }
   }
-  throw notATransaction(
-    tx === undefined ? "nothing" : `a ${typeof tx}`,
-    "Pass the transaction that writes your own data",
-  );
+  throw notATransaction(valueKind(tx), "Pass the transaction that writes your own data");
 }
 
 export function notATransaction(got: string, fix: string): TxboxError {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { MessageInfo } from "../../core/contracts.ts";
+import { errorCode } from "../../core/errors.ts";
 import { createRelay } from "../../relay/relay.ts";
 import { createMemoryPublisher } from "../memory-publisher.ts";
 import { dead, joined, nextClaim, PUBLISHED, retry } from "./consumer.ts";
@@ -15,6 +16,14 @@ async function only(context: StoreContext, id: string): Promise<MessageInfo> {
   const [info] = found;
   assert.ok(info !== undefined);
   return info;
+}
+
+async function refused(call: () => Promise<unknown>, of: string): Promise<void> {
+  await assert.rejects(call, (error) => {
+    assert.equal(errorCode(error), "invalid_option");
+    assert.ok(error instanceof Error && error.message.startsWith(of), String(error));
+    return true;
+  });
 }
 
 /** What people see of a message. */
@@ -190,6 +199,22 @@ export const statusCases: readonly StoreCase[] = [
       assert.equal(info.status, "retrying");
       assert.ok(info.lastError !== null && info.lastError.includes("long"));
       assert.ok(info.lastError.length <= 2000, `it has ${info.lastError.length} characters`);
+    },
+  },
+  {
+    role,
+    name: "refuses a query that is missing, misspelt or of the wrong type, and a rewind without a target",
+    async run({ store: { admin } }) {
+      const query = [undefined, null, "id", { idd: "x" }, { id: 5 }, { limit: 0 }, { limit: "1" }] as never[];
+      const deadQuery = [...query, { position: 5 }] as never[];
+      for (const wrong of query) await refused(() => admin.find(wrong), "admin.find");
+      for (const wrong of deadQuery) {
+        await refused(() => admin.dead(wrong), "admin.dead");
+        await refused(() => admin.requeue(wrong), "admin.requeue");
+        await refused(() => admin.discard(wrong), "admin.discard");
+      }
+      for (const wrong of [undefined, "erliest", { position: 5 }, { time: "now" }] as never[])
+        await refused(() => admin.rewind("r", wrong), "admin.rewind");
     },
   },
 ];

@@ -40,3 +40,8 @@ test("plural", () => {
     ["0 orders", "1 order", "1,000 orders", "2 deliveries"],
   );
 });
+
+test("cells hold nothing that a terminal obeys", () => {
+  const table = formatTable([{ name: "a\u001B[2J\u009B\u202E\nb" }], [{ title: "name", value: ({ name }) => name }]);
+  expect(table.split("\n")[2]).toBe("a\\u001B[2J\\u009B\\u202E b");
+});

@@ -5,13 +5,13 @@ import { projectFolder } from "../../support/run-cli.ts";
 
 const load = async (text: string, name = "txbox.config.mjs") => {
   using folder = projectFolder({ [name]: text });
-  return await loadConfig(folder.path, undefined);
+  return await loadConfig(folder.path, undefined, 10_000);
 };
 
 describe("loadConfig", () => {
   test("without a file the configuration is empty", async () => {
     using folder = projectFolder();
-    expect(await loadConfig(folder.path, undefined)).toEqual({ config: {}, file: undefined });
+    expect(await loadConfig(folder.path, undefined, 10_000)).toEqual({ config: {}, file: undefined });
   });
 
   test("takes the file in the folder, or the one named", async () => {
@@ -19,10 +19,10 @@ describe("loadConfig", () => {
       "txbox.config.js": 'export default { database: { schema: "a" } }',
       "other.mjs": 'export default { database: { schema: "b" } }',
     });
-    expect((await loadConfig(folder.path, undefined)).config.database?.schema).toBe("a");
-    expect((await loadConfig(folder.path, "other.mjs")).config.database?.schema).toBe("b");
-    expect((await loadConfig("/", join(folder.path, "other.mjs"))).file).toBe(join(folder.path, "other.mjs"));
-    await expect(loadConfig(folder.path, "third.mjs")).rejects.toThrow("There is no configuration file");
+    expect((await loadConfig(folder.path, undefined, 10_000)).config.database?.schema).toBe("a");
+    expect((await loadConfig(folder.path, "other.mjs", 10_000)).config.database?.schema).toBe("b");
+    expect((await loadConfig("/", join(folder.path, "other.mjs"), 10_000)).file).toBe(join(folder.path, "other.mjs"));
+    await expect(loadConfig(folder.path, "third.mjs", 10_000)).rejects.toThrow("There is no configuration file");
   });
 
   test.each([
@@ -40,10 +40,21 @@ describe("loadConfig", () => {
     ["export default { relays: [] }", "relays must be an object"],
     ["export default { store: {}, database: {} }", 'has both "store" and "database"'],
     ["export default { close: 1 }", "close must be a function"],
-    ["export const config = {}", "has no default export"],
+    ["export const config = {}", "has no default export that is an object, got undefined"],
     ["throw new Error('broken')", "txbox.config.mjs cannot be loaded: broken"],
     ["export default {", "txbox.config.mjs cannot be loaded"],
+    ["export default { database: { url: 5 } }", "txbox.config.mjs: database.url must be a string, got 5"],
+    ["export default { database: { schema: [] } }", "database.schema must be a string, got an array"],
+    ["export default { database: 'postgres://u:secret@h' }", "database must be an object, got a string"],
+    ["export default 5", "has no default export that is an object, got 5"],
   ])("%s is refused", async (text, message) => {
     await expect(load(text)).rejects.toThrow(message);
+  });
+
+  test("a file that never ends loading is an error after the deadline", async () => {
+    using folder = projectFolder({ "txbox.config.mjs": "await new Promise(() => {}); export default {};" });
+    await expect(loadConfig(folder.path, undefined, 200)).rejects.toThrow(
+      "txbox.config.mjs was not loaded within 200 ms",
+    );
   });
 });

@@ -52,6 +52,20 @@ describe("parseFlags", () => {
     [["--json=yes"], "--json takes no value"],
     [["--key"], "--key needs a value"],
     [["--key="], "--key needs a value"],
+    [["--key", "--json"], "--key needs a value, and --json is a flag. If it is the value: --key=VALUE"],
+    [["--key", "--other=secret"], "--key needs a value, and --other is a flag"],
+    [["--key", "-x"], "--key needs a value, and -x is a flag"],
+    [["--key", "--"], "--key needs a value"],
+    [["--key", ""], "--key needs a value"],
+    [["--max", "-1"], "--max needs a value"],
+    [["--streams", ","], "--streams needs a value"],
+    [["--key", "a", "--key", "b"], "--key is given twice"],
+    [["--watch", "1", "--watch", "2"], "--watch is given twice"],
+    [["--no-json"], "There is no flag --no-json"],
+    [["-json"], "There is no flag -json"],
+    [["---json"], "There is no flag ---json"],
+    [["--watch=1e9"], "--watch must be a number of seconds"],
+    [["--watch="], "--watch must be a number of seconds"],
     [["--start", "eariest"], '--start cannot be "eariest". Did you mean "earliest"?'],
     [["--max", "0"], '--max must be a whole number from 1, got "0"'],
     [["--max", "1e3"], "--max must be a whole number"],
@@ -59,6 +73,16 @@ describe("parseFlags", () => {
     [["--watch=no"], "--watch must be a number of seconds"],
   ])("%j is refused", (argv, message) => {
     expect(() => parse(...argv)).toThrow(message);
+  });
+
+  test.each([
+    [["--key=--json"], { key: "--json" }],
+    [["--key=-x"], { key: "-x" }],
+    [["--key=a=b"], { key: "a=b" }],
+    [["--key", "-"], { key: "-" }],
+    [["--json", "--json"], { json: true }],
+  ])("%j is a value after all", (argv, flags) => {
+    expect(parse(...argv)).toEqual({ flags, positionals: [] });
   });
 
   test("everything after -- is a positional", () => {
