@@ -25,6 +25,8 @@ export interface KafkaServer {
   /** True when it came from the environment: such a server can be neither killed nor restarted. */
   readonly external: boolean;
   log(): string;
+  /** Where the records of a partition are. For a server of our own, between `kill` and `restart`. */
+  logFolder(topic: string, partition: number): string;
   /** SIGKILL. What was acknowledged survives: it is in the page cache of a machine that goes on. */
   kill(): Promise<void>;
   /** Starts it again on the same ports and data, after a SIGKILL if it still runs. */
@@ -93,6 +95,10 @@ class LocalKafka implements KafkaServer {
     } catch {
       return "";
     }
+  }
+
+  logFolder(topic: string, partition: number): string {
+    return join(this.#folder, "logs", `${topic}-${partition}`);
   }
 
   async format(): Promise<void> {
@@ -238,6 +244,7 @@ function externalServer(brokers: string[]): KafkaServer {
     saslBrokers: [],
     external: true,
     log: () => "",
+    logFolder: () => refuse("touch the files of"),
     kill: async () => refuse("kill"),
     restart: async () => refuse("restart"),
     pause: () => refuse("pause"),

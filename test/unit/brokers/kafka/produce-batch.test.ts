@@ -79,7 +79,7 @@ describe("a batch to Kafka", () => {
   test("a partition without a leader gets nothing more; others go on", async () => {
     const to = broker((_, partition) => (partition === 0 ? NO_LEADER : undefined));
     const { statuses } = await produce(to, ["0a1", "0a2", "1b1", "1b2"], { maxBatchBytes: 10 });
-    expect(statuses).toBe("unavailable unavailable published published");
+    expect(statuses).toBe("unavailable held published published");
     expect(to.log).toEqual(["1:b1 ", "1:b2 "]);
   });
 
@@ -91,14 +91,14 @@ describe("a batch to Kafka", () => {
   test("a refused record batch is narrowed down to the one at fault; its key waits, its neighbours go", async () => {
     const to = broker((values) => (values.includes("a2 ") ? TOO_LARGE : undefined));
     const { statuses } = await produce(to, ["0a1", "0b1", "0a2", "0b2", "0a3", "0-1"]);
-    expect(statuses).toBe("published published rejected published unavailable published");
+    expect(statuses).toBe("published published rejected published held published");
     expect(to.log.join("")).not.toContain("a3");
   });
 
   test("records that the broker names need no narrowing, and earlier ones of their key go", async () => {
     const to = broker((values) => (values.includes("a2 ") ? { code: 87, records: [1] } : undefined));
     const { statuses } = await produce(to, ["0a1", "0a2", "0b1", "0a3"]);
-    expect(statuses).toBe("published rejected published unavailable");
+    expect(statuses).toBe("published rejected published held");
     expect(to.requests()).toBe(2);
     expect(to.log).toEqual(["0:a1 b1 "]);
   });
@@ -111,7 +111,7 @@ describe("a batch to Kafka", () => {
   test("behind a barrier nothing of a key goes when an earlier message failed elsewhere", async () => {
     const to = broker((_, partition) => (partition === 0 ? NO_LEADER : undefined));
     const { statuses } = await produce(to, ["0a1", "1b1", "1a2", "1b2"], { barriers: [2] });
-    expect(statuses).toBe("unavailable published unavailable published");
+    expect(statuses).toBe("unavailable published held published");
     expect(to.log).toEqual(["1:b1 ", "1:b2 "]);
   });
 
