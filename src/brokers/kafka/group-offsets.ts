@@ -130,7 +130,8 @@ interface OffsetCommitResponse {
 
 function refusals(error: unknown): Map<string, number> {
   const codes = new Map<string, number>();
-  for (const { name, partitions } of responseOf<OffsetCommitResponse>(error)?.topics ?? []) {
+  const response = responseOf(error) as OffsetCommitResponse | undefined;
+  for (const { name, partitions } of response?.topics ?? []) {
     for (const { partitionIndex, errorCode } of partitions) {
       if (errorCode !== 0) codes.set(`${name}:${partitionIndex}`, errorCode);
     }

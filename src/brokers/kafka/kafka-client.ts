@@ -170,9 +170,9 @@ function internalOf(client: object, description: string): unknown {
   return undefined;
 }
 
-type Answer = (error: unknown, result?: unknown) => void;
+type Answer = (error: Error | null | undefined, result?: unknown) => void;
 type Api = (connection: unknown, ...args: readonly unknown[]) => void;
-type GetApi = (name: string, answer: (error: unknown, api?: Api) => void) => void;
+type GetApi = (name: string, answer: (error: Error | null, api?: Api) => void) => void;
 
 /** One request to a broker, by the name of the protocol and in a version that both sides know. */
 export async function callBroker(
@@ -185,10 +185,10 @@ export async function callBroker(
   if (connection === undefined) throw new Error(`there is no broker ${node}`);
   const getApi = internalOf(client, GET_API) as GetApi;
   const api = await new Promise<Api>((resolve, reject) => {
-    getApi.call(client, name, (error, found) => (found === undefined ? reject(error as Error) : resolve(found)));
+    getApi.call(client, name, (error, found) => (found === undefined ? reject(error) : resolve(found)));
   });
   return new Promise((resolve, reject) => {
-    const answer: Answer = (error, result) => (error == null ? resolve(result) : reject(error as Error));
+    const answer: Answer = (error, result) => (error == null ? resolve(result) : reject(error));
     api(connection, ...args, answer);
   });
 }

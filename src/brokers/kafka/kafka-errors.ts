@@ -135,10 +135,10 @@ export function* errorsWithin(error: unknown): Generator<object> {
 }
 
 /** What the broker answered, where a part of it makes the client take the whole for a failure. */
-export function responseOf<T extends object>(error: unknown): T | undefined {
+export function responseOf(error: unknown): object | undefined {
   for (const each of errorsWithin(error)) {
     const { response } = each as { response?: unknown };
-    if (typeof response === "object" && response !== null) return response as T;
+    if (typeof response === "object" && response !== null) return response;
   }
   return undefined;
 }

@@ -16,7 +16,7 @@ export interface BeginSettings {
   /** Where a group begins that has committed nothing. */
   readonly from: "earliest" | "latest";
   /** Whether a partition was added while the group was reading: all it has is new. */
-  isNew(topic: string, partition: number): boolean;
+  readonly isNew: (topic: string, partition: number) => boolean;
   /** Before the group is asked what is committed for a partition. */
   open?: ((topic: string, partition: number) => Promise<void>) | undefined;
 }

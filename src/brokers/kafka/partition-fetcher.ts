@@ -178,9 +178,9 @@ export class PartitionFetcher {
       });
     } catch (error) {
       // A part of it is an error; the rest is as good as ever.
-      const response = responseOf<KafkaFetchResponse>(error);
+      const response = responseOf(error) as Partial<KafkaFetchResponse> | undefined;
       if (response?.responses === undefined || response.responses.length === 0) throw error;
-      return response;
+      return { responses: response.responses };
     }
   }
 

@@ -183,7 +183,8 @@ export class ProduceBatch {
     }
     const { failure, records } = verdict;
     if (failure.status === "unavailable") {
-      for (const each of [entries, ...batches.splice(0)]) this.#setAside(each, failure);
+      this.#setAside(entries, failure, true);
+      for (const later of batches.splice(0)) this.#setAside(later, failure, false);
       return;
     }
     const named = records.filter((place) => place < entries.length).sort((a, b) => a - b);
@@ -198,10 +199,10 @@ export class ProduceBatch {
   }
 
   /** Nothing is known of these, or they come after such: nothing of their keys may follow elsewhere. */
-  #setAside(entries: readonly Entry[], failure: Failure): void {
+  #setAside(entries: readonly Entry[], failure: Failure, wereSent: boolean): void {
     for (const { index, message } of entries) {
       const order = orderOf(message);
-      if (this.#holdBack(index, order)) continue;
+      if (!wereSent && this.#holdBack(index, order)) continue;
       this.#results[index] = failure;
       if (order !== undefined && !this.#failed.has(order)) this.#failed.set(order, index);
     }

@@ -9,7 +9,7 @@ export interface WatchedTopic {
   /** The broker that leads each partition, -1 where none does. */
   readonly leaders: readonly number[];
   /** What is wrong with the topic as a whole. */
-  readonly error?: unknown;
+  readonly error?: Error;
 }
 
 /** At the latest after this long it is looked again: for new partitions, new leaders, topics that came or went. */
@@ -51,7 +51,7 @@ export class TopicWatch {
   }
 
   /** What is wrong with a topic. A single partition without a leader does not keep the others from being read. */
-  problemOf(topic: string): unknown {
+  problemOf(topic: string): Error | undefined {
     const found = this.#topics.get(topic);
     if (found === undefined || found.error !== undefined) return found?.error;
     const partition = found.leaders.findIndex((leader) => leader < 0);
@@ -103,7 +103,8 @@ export class TopicWatch {
       this.#note(name, (await this.#ask([name])).get(name));
     } catch (error) {
       if (isUnknownTopic(error)) return this.#note(name, undefined);
-      const found = responseOf<MetadataResponse>(error)?.topics?.find((topic) => topic.name === name);
+      const response = responseOf(error) as MetadataResponse | undefined;
+      const found = response?.topics?.find((topic) => topic.name === name);
       if (found === undefined) {
         this.#stale = true;
         throw error;
