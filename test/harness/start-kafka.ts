@@ -61,6 +61,25 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
   }
 }
 
+/** One node of a cluster whose controllers are named in `controller.quorum.voters`. */
+export async function startKafkaNode(
+  clusterId: string,
+  controllerPort: number,
+  settings: Readonly<Record<string, string>>,
+): Promise<KafkaServer> {
+  const java = await requireCommand("java", { apt: "default-jre-headless" });
+  const ports = [await freePort(), controllerPort, await freePort()] as const;
+  const node = new LocalKafka(java, await kafkaJars(), ports, { settings });
+  try {
+    await node.format(clusterId);
+    await node.start();
+    return node;
+  } catch (error) {
+    await node.stop();
+    throw error;
+  }
+}
+
 class LocalKafka implements KafkaServer {
   readonly brokers: string[];
   readonly saslBrokers: string[];
@@ -80,10 +99,11 @@ class LocalKafka implements KafkaServer {
     this.saslBrokers = [`127.0.0.1:${saslPort}`];
     const listeners = `PLAINTEXT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${controllerPort},SASL://127.0.0.1:${saslPort}`;
     const all = { ...DEFAULTS, "log.dirs": join(this.#folder, "logs"), listeners, ...settings };
+    const isAlone = settings["controller.quorum.voters"] === undefined;
     const properties = {
       ...all,
       "advertised.listeners": listeners,
-      "controller.quorum.bootstrap.servers": `127.0.0.1:${controllerPort}`,
+      ...(isAlone ? { "controller.quorum.bootstrap.servers": `127.0.0.1:${controllerPort}` } : {}),
     };
     const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
     writeFileSync(this.#properties, `${lines.join("\n")}\n`);
@@ -101,9 +121,11 @@ class LocalKafka implements KafkaServer {
     return join(this.#folder, "logs", `${topic}-${partition}`);
   }
 
-  async format(): Promise<void> {
-    const id = randomBytes(16).toString("base64url");
-    const args = ["format", "--standalone", "-t", id, "-c", this.#properties];
+  /** As a part of that cluster, or as one of its own. */
+  async format(cluster?: string): Promise<void> {
+    const id = cluster ?? randomBytes(16).toString("base64url");
+    const alone = cluster === undefined ? ["--standalone"] : [];
+    const args = ["format", ...alone, "-t", id, "-c", this.#properties];
     await mustRun(this.#java, ["-Xmx256m", ...JAVA_FLAGS, "-cp", this.#classPath, "kafka.tools.StorageTool", ...args], {
       cwd: this.#folder,
     });

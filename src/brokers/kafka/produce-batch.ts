@@ -177,7 +177,7 @@ export class ProduceBatch {
     const { batches } = this.#queues.get(topic)![partition]!;
     const verdict = verdicts.get(`${topic}:${partition}`);
     if (verdict === undefined || verdict === "published") return this.#settle(entries, PUBLISHED);
-    if (verdict === "not sent") {
+    if (verdict === "again") {
       batches.unshift([...entries]);
       return;
     }
@@ -218,7 +218,7 @@ export function orderOf({ stream, key }: Keyed): string | undefined {
   return key == null ? undefined : `${stream}\0${key}`;
 }
 
-type Verdict = "published" | "not sent" | { readonly failure: Failure; readonly records: readonly number[] };
+type Verdict = "published" | "again" | { readonly failure: Failure; readonly records: readonly number[] };
 
 /** What an error says of each partition that was sent to. */
 function verdicts(
@@ -228,13 +228,13 @@ function verdicts(
   const result = new Map<string, Verdict>();
   const broken = brokenTopics(error);
   const { produced } = error as { produced?: Produced };
-  // The client did not find its way to one topic, and has sent nothing to any.
-  const isStuck = produced === undefined && messages.some(({ topic }) => broken.has(topic));
+  // One topic keeps the client from all others. What it may have written before it saw that is at worst repeated.
+  const isStuck = messages.some(({ topic }) => broken.has(topic));
   const unknown: Verdict = { failure: { status: "unavailable", error: explain(error) }, records: [] };
   for (const { topic, partition } of messages) {
     const reason = broken.get(topic);
     const failure: Verdict = { failure: { status: "unavailable", error: reason, route: topic }, records: [] };
-    result.set(`${topic}:${partition}`, reason !== undefined ? failure : isStuck ? "not sent" : unknown);
+    result.set(`${topic}:${partition}`, reason !== undefined ? failure : isStuck ? "again" : unknown);
   }
   for (const { topic, partition } of produced?.offsets ?? []) result.set(`${topic}:${partition}`, "published");
   for (const answer of partitionAnswers(error)) {

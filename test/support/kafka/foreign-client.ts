@@ -89,13 +89,13 @@ export async function setOffset(
   }
 }
 
-/** What a group has committed for the first partition. */
-export async function offsetOf(brokers: string[], groupId: string, topic: string): Promise<ForeignOffset> {
+/** What a group has committed for a partition. */
+export async function offsetOf(brokers: string[], groupId: string, topic: string, wanted = 0): Promise<ForeignOffset> {
   const admin = connect(brokers).admin();
   await admin.connect();
   try {
     const [found] = await admin.fetchOffsets({ groupId, topics: [topic] });
-    const { offset = "-1", metadata } = found?.partitions.find(({ partition }) => partition === 0) ?? {};
+    const { offset = "-1", metadata } = found?.partitions.find(({ partition }) => partition === wanted) ?? {};
     return { offset: BigInt(offset), metadata: metadata ?? "" };
   } finally {
     await admin.disconnect();
