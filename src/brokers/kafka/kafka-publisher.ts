@@ -167,7 +167,8 @@ class KafkaPublisher implements Publisher {
 
   /** What a topic without an answer means for its messages. Throws when it is not the topic's fault. */
   #failureOf(topic: string, error: unknown): Failure {
-    if (brokenTopics(error).has(topic)) return { status: "unavailable", error, route: topic };
+    const broken = brokenTopics(error).get(topic);
+    if (broken !== undefined) return { status: "unavailable", error: broken, route: topic };
     if (errorCode(error) !== "permanent") throw error;
     // One that was there a moment ago may come back; a name that was never right will not.
     return this.#seen.has(topic) ? { status: "unavailable", error, route: topic } : { status: "rejected", error };
