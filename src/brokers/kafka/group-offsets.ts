@@ -130,7 +130,7 @@ interface OffsetCommitResponse {
 
 function refusals(error: unknown): Map<string, number> {
   const codes = new Map<string, number>();
-  const response = responseOf(error) as OffsetCommitResponse | undefined;
+  const response: OffsetCommitResponse | undefined = responseOf(error);
   for (const { name, partitions } of response?.topics ?? []) {
     for (const { partitionIndex, errorCode } of partitions) {
       if (errorCode !== 0) codes.set(`${name}:${partitionIndex}`, errorCode);

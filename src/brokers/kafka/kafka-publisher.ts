@@ -142,7 +142,7 @@ class KafkaPublisher implements Publisher {
         fix: "Return the name of a topic",
       });
     } catch (error) {
-      return failureOf(error) as Failure;
+      return failureOf(error);
     }
   }
 

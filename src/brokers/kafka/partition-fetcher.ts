@@ -178,7 +178,7 @@ export class PartitionFetcher {
       });
     } catch (error) {
       // A part of it is an error; the rest is as good as ever.
-      const response = responseOf(error) as Partial<KafkaFetchResponse> | undefined;
+      const response: Partial<KafkaFetchResponse> | undefined = responseOf(error);
       if (response?.responses === undefined || response.responses.length === 0) throw error;
       return { responses: response.responses };
     }

@@ -97,7 +97,7 @@ export class PartitionWorker {
       } catch (error) {
         const failure =
           errorCode(error) === "invalid_message" ? { status: "rejected" as const, error } : failureOf(error);
-        return { outputs, done, failure: failure as Failure };
+        return { outputs, done, failure };
       }
     }
     return { outputs, done: batch.length, failure: undefined };

@@ -103,7 +103,7 @@ export class TopicWatch {
       this.#note(name, (await this.#ask([name])).get(name));
     } catch (error) {
       if (isUnknownTopic(error)) return this.#note(name, undefined);
-      const response = responseOf(error) as MetadataResponse | undefined;
+      const response: MetadataResponse | undefined = responseOf(error);
       const found = response?.topics?.find((topic) => topic.name === name);
       if (found === undefined) {
         this.#stale = true;
