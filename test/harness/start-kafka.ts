@@ -25,6 +25,8 @@ export interface KafkaServer {
   /** True when it came from the environment: such a server can be neither killed nor restarted. */
   readonly external: boolean;
   log(): string;
+  /** Where the records of a partition are. For a server of our own, between `kill` and `restart`. */
+  logFolder(topic: string, partition: number): string;
   /** SIGKILL. What was acknowledged survives: it is in the page cache of a machine that goes on. */
   kill(): Promise<void>;
   /** Starts it again on the same ports and data, after a SIGKILL if it still runs. */
@@ -59,6 +61,25 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
   }
 }
 
+/** One node of a cluster whose controllers are named in `controller.quorum.voters`. */
+export async function startKafkaNode(
+  clusterId: string,
+  controllerPort: number,
+  settings: Readonly<Record<string, string>>,
+): Promise<KafkaServer> {
+  const java = await requireCommand("java", { apt: "default-jre-headless" });
+  const ports = [await freePort(), controllerPort, await freePort()] as const;
+  const node = new LocalKafka(java, await kafkaJars(), ports, { settings });
+  try {
+    await node.format(clusterId);
+    await node.start();
+    return node;
+  } catch (error) {
+    await node.stop();
+    throw error;
+  }
+}
+
 class LocalKafka implements KafkaServer {
   readonly brokers: string[];
   readonly saslBrokers: string[];
@@ -78,10 +99,11 @@ class LocalKafka implements KafkaServer {
     this.saslBrokers = [`127.0.0.1:${saslPort}`];
     const listeners = `PLAINTEXT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${controllerPort},SASL://127.0.0.1:${saslPort}`;
     const all = { ...DEFAULTS, "log.dirs": join(this.#folder, "logs"), listeners, ...settings };
+    const isAlone = settings["controller.quorum.voters"] === undefined;
     const properties = {
       ...all,
       "advertised.listeners": listeners,
-      "controller.quorum.bootstrap.servers": `127.0.0.1:${controllerPort}`,
+      ...(isAlone ? { "controller.quorum.bootstrap.servers": `127.0.0.1:${controllerPort}` } : {}),
     };
     const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
     writeFileSync(this.#properties, `${lines.join("\n")}\n`);
@@ -95,9 +117,15 @@ class LocalKafka implements KafkaServer {
     }
   }
 
-  async format(): Promise<void> {
-    const id = randomBytes(16).toString("base64url");
-    const args = ["format", "--standalone", "-t", id, "-c", this.#properties];
+  logFolder(topic: string, partition: number): string {
+    return join(this.#folder, "logs", `${topic}-${partition}`);
+  }
+
+  /** As a part of that cluster, or as one of its own. */
+  async format(cluster?: string): Promise<void> {
+    const id = cluster ?? randomBytes(16).toString("base64url");
+    const alone = cluster === undefined ? ["--standalone"] : [];
+    const args = ["format", ...alone, "-t", id, "-c", this.#properties];
     await mustRun(this.#java, ["-Xmx256m", ...JAVA_FLAGS, "-cp", this.#classPath, "kafka.tools.StorageTool", ...args], {
       cwd: this.#folder,
     });
@@ -238,6 +266,7 @@ function externalServer(brokers: string[]): KafkaServer {
     saslBrokers: [],
     external: true,
     log: () => "",
+    logFolder: () => refuse("touch the files of"),
     kill: async () => refuse("kill"),
     restart: async () => refuse("restart"),
     pause: () => refuse("pause"),

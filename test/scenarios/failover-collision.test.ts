@@ -1,4 +1,4 @@
-import pg from "pg";
+import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import { join, PUBLISHED, retry, WAITING } from "../../src/testing/store/consumer.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import pg from "pg";
+import type pg from "pg";
 import { describe, expect, it } from "vitest";
 import type { PublishResult } from "../../src/core/contracts.ts";
 import { createOutbox } from "../../src/outbox/outbox.ts";
@@ -76,10 +76,10 @@ describe.skipIf(slot.skipped)("promotions at random", () => {
         return owner;
       }
 
-      let writing = true;
+      const writing = new AbortController();
       let committed = 0;
       const writers = KEYS.map(async (key) => {
-        while (writing) {
+        while (!writing.signal.aborted) {
           const client = await pool.connect().catch(() => undefined);
           if (client === undefined) {
             await sleep(20);
@@ -143,7 +143,7 @@ describe.skipIf(slot.skipped)("promotions at random", () => {
         void old.pool.end().catch(() => undefined);
         if (old.server === primary) await primary.kill();
       }
-      writing = false;
+      writing.abort();
       await Promise.all(writers);
       const store = createPostgresStore({ client: pool });
       await until(

@@ -143,7 +143,10 @@ describe.skipIf(slot.skipped)("Kafka and clients of others", () => {
     const { got } = await subscribe(topic, { foreignId: "offset" });
     await kcatSend(slot.server.brokers, topic, ["1", "1"]);
     await until(() => got.length === 2, { what: "two messages" });
-    expect(got.map(({ id }) => id)).toEqual([`${topic}/0/0`, `${topic}/0/1`]);
+    const admin = new Admin({ clientId: "admin", bootstrapBrokers: slot.server.brokers });
+    clients.push(admin);
+    const { id } = (await admin.metadata({ topics: [topic] })).topics.get(topic)!;
+    expect(got.map((message) => message.id)).toEqual([`${topic}/0/0@${id}.0`, `${topic}/0/1@${id}.0`]);
   });
 
   it.each(["gzip", "zstd"] as const)("compressed with %s, both ways", async (compression) => {

@@ -77,7 +77,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     for (const key of ["a", "b"]) expect(text(got.filter((one) => one.key === key))).toEqual(["2", "4", "6"]);
     expect(got[0]?.headers["txbox-type"]).toBe("doubled");
     expect(new Set(got.map(({ headers }) => headers["txbox-id"])).size).toBe(6);
-    expect(got[0]?.headers["correlation-id"]).toMatch(new RegExp(`^${at.input}/\\d/0$`));
+    expect(got[0]?.headers["correlation-id"]).toMatch(new RegExp(`^${at.input}/\\d/0@[-0-9a-f]+\\.0$`));
   });
 
   it("never shows an aborted record to a handler: ten transactions, every second one aborted, as kcat sees them", async () => {

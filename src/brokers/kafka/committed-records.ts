@@ -9,24 +9,38 @@ export interface CommittedRecords {
   readonly records: KafkaRecord[];
   /** Where the next fetch begins: past everything looked at, markers included. */
   readonly next: bigint;
+  /** Leader epoch of the last that was looked at. */
+  readonly epoch: number;
+}
+
+/** The place that was asked for. */
+export interface FetchedFrom {
+  readonly topic: string;
+  readonly topicId: string;
+  readonly next: bigint;
+  readonly epoch: number;
 }
 
 /**
- * What a fetch with read_committed brought, from offset `from` on, without the records of aborted transactions. The
+ * What a fetch with read_committed brought, from the place asked for on, without the records of aborted transactions. The
  * broker names those by producer and first offset; each ends at that producer's next abort marker. The client's own
  * filter forgets all but one per producer, and those whose marker is yet to come.
  */
-export function committedRecords(topic: string, fetched: FetchedPartition, from: bigint): CommittedRecords {
+export function committedRecords(from: FetchedFrom, fetched: FetchedPartition): CommittedRecords {
+  const { topic, topicId } = from;
   const aborted = [...(fetched.abortedTransactions ?? [])].sort((a, b) => Number(a.firstOffset - b.firstOffset));
   const aborting = new Set<bigint>();
   const records: KafkaRecord[] = [];
-  let [known, next] = [0, from];
+  let [known, next, epoch] = [0, from.next, from.epoch];
   for (const batch of fetched.records ?? []) {
     const last = batch.firstOffset + BigInt(batch.lastOffsetDelta);
     for (; known < aborted.length && aborted[known]!.firstOffset <= last; known++) {
       aborting.add(aborted[known]!.producerId);
     }
-    if (last >= next) next = last + 1n;
+    if (last >= next) {
+      next = last + 1n;
+      epoch = batch.partitionLeaderEpoch;
+    }
     if ((batch.attributes & CONTROL) !== 0) {
       if (markerOf(batch.records[0]?.key) === ABORT) aborting.delete(batch.producerId);
       continue;
@@ -34,11 +48,12 @@ export function committedRecords(topic: string, fetched: FetchedPartition, from:
     if ((batch.attributes & TRANSACTIONAL) !== 0 && aborting.has(batch.producerId)) continue;
     for (const { offsetDelta, key, value, headers } of batch.records) {
       const offset = batch.firstOffset + BigInt(offsetDelta);
-      if (offset < from) continue;
-      records.push({ topic, partition: fetched.partitionIndex, offset, key, value, headers });
+      if (offset < from.next) continue;
+      const place = { topic, topicId, partition: fetched.partitionIndex, offset, epoch: batch.partitionLeaderEpoch };
+      records.push({ ...place, key, value, headers });
     }
   }
-  return { records, next };
+  return { records, next, epoch };
 }
 
 /** A control record's key: version, then type, two bytes each. */

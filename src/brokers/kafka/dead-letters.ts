@@ -1,8 +1,8 @@
-import { deadHeaders } from "../../core/dead-letter.ts";
-import type { KafkaProducer, KafkaRecordToSend } from "./kafka-client.ts";
-import { headersOf, type KafkaRecord } from "./kafka-record.ts";
-import { partitionsOf } from "./kafka-topics.ts";
-import { partitionOf } from "./partition.ts";
+import { type DeadLetterForm, deadLetterForms } from "./dead-letter-forms.ts";
+import type { KafkaProducer } from "./kafka-client.ts";
+import { isRefusal } from "./kafka-errors.ts";
+import type { KafkaRecord } from "./kafka-record.ts";
+import { partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
 import { turnsOf } from "./turns.ts";
 
 const PATIENCE_MS = 30_000;
@@ -11,60 +11,37 @@ const PATIENCE_MS = 30_000;
 export class DeadLetters {
   readonly #producer: KafkaProducer;
   readonly #topicOf: (topic: string) => string;
+  readonly #declare: DeclareTopics | undefined;
   #spread = 0;
 
-  constructor(producer: KafkaProducer, topicOf: (topic: string) => string) {
+  constructor(producer: KafkaProducer, topicOf: (topic: string) => string, declare: DeclareTopics | undefined) {
     this.#producer = producer;
     this.#topicOf = topicOf;
+    this.#declare = declare;
   }
 
-  /** Resolves when it is there for sure. */
+  /** Resolves when it is there for sure, in the first form that the topic takes. */
   async put(record: KafkaRecord, by: string, error: unknown, attempts: number): Promise<void> {
     const topic = this.#topicOf(record.topic);
-    const count = await partitionsOf(topic, this.#producer);
-    const letter = deadRecord(record, topic, count, this.#spread++, { by, error, attempts });
+    const count = await partitionsOf(topic, this.#producer, this.#declare);
+    const forms = deadLetterForms(record, topic, count, this.#spread++, { by, error, attempts });
     const end = await turnsOf(this.#producer).take(PATIENCE_MS, new AbortController().signal);
     if (typeof end === "string") throw new Error(`The producer of dead letters has been busy for ${PATIENCE_MS} ms`);
     try {
-      await this.#producer.send({
-        messages: [letter],
-        acks: -1,
-        idempotent: true,
-        autocreateTopics: false,
-      });
+      for (const [i, form] of forms.entries()) {
+        try {
+          return await this.#send(form);
+        } catch (refusal) {
+          if (i === forms.length - 1 || !isRefusal(refusal)) throw refusal;
+        }
+      }
     } finally {
       end();
     }
   }
-}
 
-export interface Reason {
-  by: string;
-  error: unknown;
-  attempts: number;
-}
-
-/** The same bytes under another topic; its key keeps it among its like. */
-export function deadRecord(
-  { key, value, headers }: KafkaRecord,
-  topic: string,
-  partitions: number,
-  spread: number,
-  { by, error, attempts }: Reason,
-): KafkaRecordToSend {
-  const all = new Map<Buffer, Buffer>();
-  // The reasons of an earlier death are out of date.
-  for (const [name, text] of headers) if (name !== null && !isReason(name)) all.set(name, text ?? Buffer.alloc(0));
-  for (const [name, text] of headersOf(deadHeaders(by, error, attempts))) all.set(name, text);
-  return {
-    topic,
-    partition: key === null ? spread % partitions : partitionOf(key, partitions),
-    headers: all,
-    ...(key === null ? {} : { key }),
-    ...(value === null ? {} : { value }),
-  };
-}
-
-function isReason(name: Buffer): boolean {
-  return /^dead-(?:error|attempts|by|at)$/.test(name.toString());
+  async #send(form: DeadLetterForm): Promise<void> {
+    const how = { acks: -1, idempotent: true, autocreateTopics: false };
+    for (const sending of form) await this.#producer.send({ ...sending, ...how });
+  }
 }

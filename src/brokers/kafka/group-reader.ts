@@ -1,59 +1,81 @@
-import { TxboxError } from "../../core/errors.ts";
+import type { Clock } from "../../core/contracts.ts";
 import { Generation } from "./generation.ts";
+import type { GroupOffsets } from "./group-offsets.ts";
+import type { KafkaConsumer } from "./kafka-client.ts";
 import { explain } from "./kafka-errors.ts";
-import { type FetchHooks, type FetchSettings, PartitionFetcher, pauseAfter } from "./partition-fetcher.ts";
+import { PartitionBeginner } from "./partition-beginner.ts";
+import { type FetchHooks, PartitionFetcher } from "./partition-fetcher.ts";
+import { TopicWatch } from "./topic-watch.ts";
+import type { Troubles } from "./troubles.ts";
 import { settledWithin } from "./turns.ts";
 
 /** What is done with what is read. */
 export interface ReaderHooks extends FetchHooks {
-  /** Before a generation asks what is committed. */
+  /** Before anything of a generation. */
   begin?(generation: Generation): Promise<void>;
+  /** Before the group is asked what is committed for a partition. */
+  open?(topic: string, partition: number): Promise<void>;
   /** Resolves when nothing that was taken is being worked on. */
   drain(): Promise<void>;
   /** Writes what is done, before the partitions are given up. */
   commit(generation: Generation): Promise<void>;
 }
 
-export interface ReaderSettings extends FetchSettings {
+export interface ReaderSettings {
+  readonly consumer: KafkaConsumer;
+  readonly offsets: GroupOffsets;
+  readonly topics: readonly string[];
+  /** Where a group begins that has committed nothing. */
+  readonly from: "earliest" | "latest";
+  /** What one answer of a broker may bring at most. */
+  readonly maxBytes: number;
+  readonly clock: Clock;
+  readonly troubles: Troubles;
   readonly sessionTimeoutMs: number;
   /** How long messages in hand may take to end in a rebalance. */
   readonly drainMs: number;
 }
 
+/** Names of troubles that are not a partition's. */
+const GROUP = "group";
+const CLUSTER = "cluster";
+const troubleOf = (topic: string): string => `topic ${topic}`;
+
 const JOIN_ANSWER = Buffer.alloc(0);
 const COMMIT_MS = 3000;
 const LEAVE_MS = 5000;
+const TEND_MS = 100;
 
 /**
  * A member of a consumer group that reads its partitions. When a rebalance begins, what is in hand ends and is committed
- * before the group is joined again; what takes longer than `drainMs` is abandoned and never committed.
+ * before the group is joined again; what takes longer than `drainMs` is abandoned and never committed. The group is
+ * joined for those topics that are whole, and again when one comes or has other partitions than before.
  */
 export class GroupReader {
   readonly #settings: ReaderSettings;
   readonly #hooks: ReaderHooks;
+  readonly #watch: TopicWatch;
   readonly #stopping = new AbortController();
+  /** Topics that the client is told of: those that are whole. */
+  readonly #tracked = new Set<string>();
+  /** Those that the group was joined for, and how many partitions each had. */
+  #joinedFor: ReadonlyMap<string, number> = new Map();
+  /** Partitions that each topic had when it was first seen. */
+  readonly #firstCounts = new Map<string, number>();
   #generation: Generation | undefined;
+  #fetcher: PartitionFetcher | undefined;
   #last: Generation | undefined;
   #joining: Promise<void> | undefined;
+  #tending: Promise<void> | undefined;
   #lapsed = false;
   #lastBeat = 0;
   #heard = Promise.withResolvers<void>();
-  #watch: NodeJS.Timeout | undefined;
-  #outages = 0;
+  #sessionCheck: NodeJS.Timeout | undefined;
 
   constructor(settings: ReaderSettings, hooks: ReaderHooks) {
     this.#settings = settings;
-    this.#hooks = {
-      ...hooks,
-      outage: (error, attempt, delayMs) => {
-        this.#outages++;
-        hooks.outage(error instanceof TxboxError ? error : explain(error), attempt, delayMs);
-      },
-      recovered: () => {
-        if (this.#outages > 0) hooks.recovered();
-        this.#outages = 0;
-      },
-    };
+    this.#hooks = hooks;
+    this.#watch = new TopicWatch(settings.consumer, settings.topics, settings.clock);
   }
 
   get generation(): Generation | undefined {
@@ -67,15 +89,17 @@ export class GroupReader {
 
   /** Resolves when the group is joined. */
   async start(): Promise<void> {
-    const { consumer, topics, sessionTimeoutMs } = this.#settings;
-    consumer.topics.trackAll(...topics);
+    const { consumer, sessionTimeoutMs } = this.#settings;
     consumer.on("consumer:group:join", this.#joined);
     consumer.on("consumer:heartbeat:end", this.#beat);
     consumer.on("error", this.#dropped);
-    this.#watch = setInterval(() => this.#checkSession(), Math.ceil(sessionTimeoutMs / 4));
+    this.#sessionCheck = setInterval(() => this.#checkSession(), Math.ceil(sessionTimeoutMs / 4));
     const patienceMs = 2 * sessionTimeoutMs;
     const joined = await settledWithin(this.#join(), patienceMs, this.#stopping.signal);
-    if (joined !== "late") return;
+    if (joined !== "late") {
+      this.#tending = this.#tend();
+      return;
+    }
     await this.stop();
     throw explain(new Error(`the group ${consumer.groupId} could not be joined within ${patienceMs} ms`));
   }
@@ -83,17 +107,65 @@ export class GroupReader {
   async stop(): Promise<void> {
     if (this.#stopping.signal.aborted) return;
     this.#stopping.abort();
-    clearInterval(this.#watch);
-    const { consumer, topics } = this.#settings;
+    clearInterval(this.#sessionCheck);
+    const { consumer } = this.#settings;
     await this.#end();
     // A broker that does not answer must not keep the application from ending.
     if (this.#joining !== undefined) await within(LEAVE_MS, this.#joining);
     await within(LEAVE_MS, consumer.leaveGroup());
     if (this.#last !== undefined) await within(LEAVE_MS, this.#last.running);
+    if (this.#tending !== undefined) await within(LEAVE_MS, this.#tending);
     consumer.off("consumer:group:join", this.#joined);
     consumer.off("consumer:heartbeat:end", this.#beat);
     consumer.off("error", this.#dropped);
-    consumer.topics.untrackAll(...topics);
+    consumer.topics.untrackAll(...this.#tracked);
+    this.#tracked.clear();
+  }
+
+  /** Looks after topics and partitions until the end. */
+  async #tend(): Promise<void> {
+    const { troubles, clock } = this.#settings;
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      await clock.sleep(TEND_MS, signal);
+      try {
+        await this.#watch.refresh();
+        troubles.over(CLUSTER);
+      } catch (error) {
+        await troubles.pause(CLUSTER, error, signal);
+        continue;
+      }
+      this.#track();
+      for (const topic of this.#settings.topics) {
+        const problem = this.#watch.problemOf(topic);
+        if (problem === undefined) troubles.over(troubleOf(topic));
+        else troubles.remind(troubleOf(topic), () => problem);
+      }
+      this.#fetcher?.tend();
+      if (this.#generation !== undefined && this.#joining === undefined && this.#isOutgrown()) void this.#join();
+    }
+  }
+
+  /** Any call of the client fails when it has been told of a topic that is missing or lacks a leader. */
+  #track(): void {
+    const { topics } = this.#settings.consumer;
+    const whole = this.#watch.whole();
+    for (const [name, count] of whole) {
+      if (!this.#firstCounts.has(name)) this.#firstCounts.set(name, count);
+      if (this.#tracked.has(name)) continue;
+      topics.trackAll(name);
+      this.#tracked.add(name);
+    }
+    for (const name of this.#tracked) {
+      if (whole.has(name)) continue;
+      topics.untrackAll(name);
+      this.#tracked.delete(name);
+    }
+  }
+
+  /** Whether a topic has come that nobody was asked to read, or partitions that nobody has. */
+  #isOutgrown(): boolean {
+    return [...this.#watch.whole()].some(([name, count]) => this.#joinedFor.get(name) !== count);
   }
 
   #join(): Promise<void> {
@@ -102,9 +174,11 @@ export class GroupReader {
   }
 
   async #tryToJoin(): Promise<void> {
-    const { consumer, sessionTimeoutMs, clock } = this.#settings;
-    for (let attempt = 1; !this.#stopping.signal.aborted; attempt++) {
+    const { consumer, sessionTimeoutMs, troubles } = this.#settings;
+    while (!this.#stopping.signal.aborted) {
       try {
+        await this.#watch.look();
+        this.#track();
         await consumer.joinGroup({
           sessionTimeout: sessionTimeoutMs,
           rebalanceTimeout: sessionTimeoutMs,
@@ -112,12 +186,15 @@ export class GroupReader {
           // Awaited before each request to join, also those that the client makes by itself.
           protocolsMetadata: async () => {
             await this.#end();
+            this.#track();
+            this.#joinedFor = this.#watch.whole();
             return JOIN_ANSWER;
           },
         });
+        troubles.over(GROUP);
         return;
       } catch (error) {
-        await pauseAfter(error, attempt, this.#stopping.signal, clock, this.#hooks);
+        await troubles.pause(GROUP, error, this.#stopping.signal);
       }
     }
   }
@@ -141,7 +218,7 @@ export class GroupReader {
   readonly #dropped = (error: Error): void => {
     if (this.#stopping.signal.aborted) return;
     this.#abandon();
-    this.#hooks.outage(error, 1, 0);
+    this.#settings.troubles.report(GROUP, error);
     void this.#join();
   };
 
@@ -169,20 +246,22 @@ export class GroupReader {
   }
 
   async #run(generation: Generation, before: Generation | undefined): Promise<void> {
-    const fetcher = new PartitionFetcher(this.#settings, this.#hooks, generation);
+    const { troubles, clock, consumer, offsets, from, maxBytes } = this.#settings;
+    const watch = this.#watch;
     await before?.running;
-    for (let attempt = 1; !generation.ending.aborted; attempt++) {
-      try {
-        await this.#hooks.begin?.(generation);
-        for (const progress of await fetcher.positions()) {
-          generation.partitions.set(`${progress.topic}:${progress.partition}`, progress);
-        }
-        break;
-      } catch (error) {
-        await pauseAfter(error, attempt, generation.ending, this.#settings.clock, this.#hooks);
-      }
-    }
-    await fetcher.run();
+    if (generation.ending.aborted) return;
+    const mine = generation.assigned.flatMap(({ topic, partitions }) => partitions.map((n) => `${topic}:${n}`));
+    troubles.keepOnly(new Set([GROUP, CLUSTER, ...this.#settings.topics.map(troubleOf), ...mine]));
+    const fetcher = new PartitionFetcher({ consumer, maxBytes, clock, watch, troubles }, this.#hooks, generation);
+    this.#fetcher = fetcher;
+    await this.#hooks.begin?.(generation);
+    const open = this.#hooks.open?.bind(this.#hooks);
+    const isNew = (topic: string, partition: number): boolean =>
+      partition >= (this.#firstCounts.get(topic) ?? Infinity);
+    await Promise.all([
+      new PartitionBeginner({ consumer, offsets, watch, troubles, from, isNew, open }, generation).begin(),
+      fetcher.ended(),
+    ]);
   }
 
   /** Ends the generation in peace, within a time. */

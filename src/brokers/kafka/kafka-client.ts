@@ -46,21 +46,9 @@ export interface KafkaProducer {
   close(): Promise<void>;
 }
 
-/** What an offset is committed under, so that a member that lost its partitions commits nothing. */
-export interface KafkaOffset {
-  topic: string;
-  partition: number;
-  /** Of the last record that is done. */
-  offset: bigint;
-  metadata: {
-    consumer: { groupId: string; generationId: number; memberId: string; coordinatorId: number };
-  };
-}
-
 export interface KafkaTransaction {
   send(options: { messages: KafkaRecordToSend[]; acks?: number; compression?: KafkaCompression }): Promise<unknown>;
   addConsumer(consumer: never): Promise<unknown>;
-  addOffset(message: never): Promise<unknown>;
   commit(): Promise<unknown>;
   abort(): Promise<unknown>;
   cancel(): Promise<unknown>;
@@ -68,6 +56,9 @@ export interface KafkaTransaction {
 
 /** `new Producer({ clientId, bootstrapBrokers, idempotent: true, transactionalId, retries: 5, retryDelay: 20 })`. */
 export interface KafkaTransactionalProducer extends Omit<KafkaProducer, "send"> {
+  /** Known once a transaction has begun. */
+  readonly producerId: bigint | undefined;
+  readonly producerEpoch: number | undefined;
   beginTransaction(options: { producerId: bigint; producerEpoch: number }): Promise<KafkaTransaction>;
 }
 
@@ -114,6 +105,8 @@ export interface KafkaFetchResponse {
 export interface FetchedPartition {
   readonly partitionIndex: number;
   readonly errorCode: number;
+  /** Set when what was fetched last is not in the log any more: where what both have in common ends. */
+  readonly divergingEpoch?: { readonly epoch: number; readonly endOffset: bigint };
   readonly abortedTransactions?: readonly { readonly producerId: bigint; readonly firstOffset: bigint }[] | null;
   readonly records?: readonly FetchedBatch[] | null;
 }
@@ -121,6 +114,7 @@ export interface FetchedPartition {
 export interface FetchedBatch {
   readonly firstOffset: bigint;
   readonly lastOffsetDelta: number;
+  readonly partitionLeaderEpoch: number;
   readonly attributes: number;
   readonly producerId: bigint;
   readonly records: readonly {
@@ -148,28 +142,55 @@ export interface KafkaConsumer {
   leaveGroup(): Promise<unknown>;
   findGroupCoordinator(): Promise<number>;
   fetch(options: KafkaFetchOptions): Promise<KafkaFetchResponse>;
-  commit(options: {
-    offsets: { topic: string; partition: number; offset: bigint; leaderEpoch: number }[];
-  }): Promise<unknown>;
+  connectToBrokers(nodes: number[]): Promise<ReadonlyMap<number, unknown>>;
   listOffsets(options: {
     topics: string[];
     partitions?: Record<string, number[]>;
     timestamp?: bigint;
-  }): Promise<ReadonlyMap<string, readonly bigint[]>>;
-  listCommittedOffsets(options: {
-    topics: { topic: string; partitions: number[] }[];
   }): Promise<ReadonlyMap<string, readonly bigint[]>>;
   on(event: "consumer:group:join" | "consumer:heartbeat:end" | "error", listener: (error: Error) => void): unknown;
   off(event: "consumer:group:join" | "consumer:heartbeat:end" | "error", listener: (error: Error) => void): unknown;
 }
 
 const OPTIONS = "plt.kafka.base.options";
+const GET_API = "plt.kafka.base.getApi";
 
 /** What a client was built with, as far as it lets us see. */
 export function settingsOf(client: object): Readonly<Record<string, unknown>> {
-  const symbol = Object.getOwnPropertySymbols(client).find(({ description }) => description === OPTIONS);
-  const settings: unknown = symbol === undefined ? undefined : Reflect.get(client, symbol);
+  const settings = internalOf(client, OPTIONS);
   return typeof settings === "object" && settings !== null ? (settings as Record<string, unknown>) : {};
+}
+
+/** What a client keeps under a symbol. */
+function internalOf(client: object, description: string): unknown {
+  for (let at: object | null = client; at !== null; at = Object.getPrototypeOf(at) as object | null) {
+    const symbol = Object.getOwnPropertySymbols(at).find((one) => one.description === description);
+    if (symbol !== undefined) return Reflect.get(client, symbol);
+  }
+  return undefined;
+}
+
+type Answer = (error: Error | null | undefined, result?: unknown) => void;
+type Api = (connection: unknown, ...args: readonly unknown[]) => void;
+type GetApi = (name: string, answer: (error: Error | null, api?: Api) => void) => void;
+
+/** One request to a broker, by the name of the protocol and in a version that both sides know. */
+export async function callBroker(
+  client: Pick<KafkaConsumer, "connectToBrokers">,
+  node: number,
+  name: string,
+  args: readonly unknown[],
+): Promise<unknown> {
+  const connection = (await client.connectToBrokers([node])).get(node);
+  if (connection === undefined) throw new Error(`there is no broker ${node}`);
+  const getApi = internalOf(client, GET_API) as GetApi;
+  const api = await new Promise<Api>((resolve, reject) => {
+    getApi.call(client, name, (error, found) => (found === undefined ? reject(error) : resolve(found)));
+  });
+  return new Promise((resolve, reject) => {
+    const answer: Answer = (error, result) => (error == null ? resolve(result) : reject(error));
+    api(connection, ...args, answer);
+  });
 }
 
 /** Throws `invalid_option` when a client lacks a method, naming what to pass. */
@@ -216,16 +237,21 @@ const CONSUMER_METHODS = [
   "joinGroup",
   "leaveGroup",
   "findGroupCoordinator",
+  "connectToBrokers",
   "fetch",
-  "commit",
   "listOffsets",
-  "listCommittedOffsets",
   "on",
   "off",
 ];
 
 export function requireConsumer(of: string, consumer: unknown): void {
   requireClient(of, "consumer", consumer, CONSUMER_METHODS);
+  if (typeof internalOf(consumer as object, GET_API) !== "function") {
+    throw new TxboxError("invalid_option", `${of}: the consumer is of a version that txbox does not know`, {
+      field: "consumer",
+      fix: "Use @platformatic/kafka 2.12, or look for a newer txbox",
+    });
+  }
   const { retries, groupProtocol } = settingsOf(consumer as object);
   if (groupProtocol === "consumer") {
     throw new TxboxError("invalid_option", `${of}: the consumer uses the group protocol "consumer"`, {

@@ -36,11 +36,44 @@ const UNAVAILABLE = new Set([
   90, // PRODUCER_FENCED
 ]);
 
+/** Of those, the ones that are about one partition or topic: the rest of the cluster may be well. */
+const OF_TOPIC = new Set([3, 5, 6, 7, 9, 19, 20, 29, 56, 74]);
+
 export type Failure = Exclude<PublishResult, { status: "published" | "held" }>;
 
-export function failureOfCode(code: number, error: unknown): Failure {
+/** What the answer for a partition of a topic says of the records that were sent there. */
+export function failureOfCode(code: number, topic: string, error: unknown): Failure {
   if (REJECTED.has(code)) return { status: "rejected", error };
-  return { status: UNAVAILABLE.has(code) ? "unavailable" : "failed", error };
+  if (!UNAVAILABLE.has(code)) return { status: "failed", error };
+  return OF_TOPIC.has(code) ? { status: "unavailable", error, route: topic } : { status: "unavailable", error };
+}
+
+const KNOWN: Readonly<Record<number, string>> = {
+  [-1]: "an unexpected error of the broker",
+  1: "the offset is out of range",
+  2: "what is stored is damaged",
+  3: "the broker knows no such topic or partition",
+  5: "it has no leader",
+  6: "the broker no longer leads it",
+  7: "it took too long",
+  10: "the message is too large",
+  19: "not enough replicas are in sync",
+  20: "not enough replicas were in sync to keep it",
+  29: "this client has no right to it",
+  44: "it violates a policy of the broker",
+  56: "the broker cannot use its disk",
+  87: "the record is not valid",
+  100: "the topic was deleted or made anew",
+};
+
+/** The meaning of a number of the protocol. */
+export function meaningOf(code: number): string {
+  return KNOWN[code] ?? `error ${code}`;
+}
+
+/** Something is wrong with one partition or topic, and others need not care. */
+export function partitionError(what: string, reason: number | string): UnavailableError {
+  return new UnavailableError(`Kafka, ${what}: ${typeof reason === "number" ? meaningOf(reason) : reason}`);
 }
 
 /** How a broker answered for one partition. */
@@ -87,6 +120,11 @@ export function partitionAnswers(error: unknown): PartitionAnswer[] {
   return [...answers.values()];
 }
 
+/** The broker looked at the records and would not have them; anything else is no judgement of these. */
+export function isRefusal(error: unknown): boolean {
+  return partitionAnswers(error).some(({ code }) => REJECTED.has(code));
+}
+
 /** An error and all it is made of, depth first. */
 export function* errorsWithin(error: unknown): Generator<object> {
   if (typeof error !== "object" || error === null) return;
@@ -96,8 +134,57 @@ export function* errorsWithin(error: unknown): Generator<object> {
   yield* errorsWithin(cause);
 }
 
+/** What the broker answered, where a part of it makes the client take the whole for a failure. */
+export function responseOf(error: unknown): object | undefined {
+  for (const each of errorsWithin(error)) {
+    const { response } = each as { response?: unknown };
+    if (typeof response === "object" && response !== null) return response;
+  }
+  return undefined;
+}
+
+interface TopicsResponse {
+  readonly topics?: readonly {
+    readonly name: string | null;
+    readonly errorCode?: number;
+    readonly partitions?: readonly { readonly partitionIndex: number; readonly errorCode: number }[];
+  }[];
+}
+
+/** Topics that keep the client from finding its way to any of a list: missing, or without a leader for a partition. */
+export function brokenTopics(error: unknown): Map<string, UnavailableError> {
+  const broken = new Map<string, UnavailableError>();
+  for (const each of errorsWithin(error)) {
+    const missing = /^Unknown topic (\S+)\.$/.exec(each instanceof Error ? each.message : "")?.[1];
+    if (missing !== undefined) broken.set(missing, partitionError(`the topic ${missing}`, 3));
+    const { response } = each as { response?: TopicsResponse };
+    for (const { name, errorCode = 0, partitions = [] } of response?.topics ?? []) {
+      if (name === null) continue;
+      const lame = partitions.find((partition) => partition.errorCode !== 0);
+      if (errorCode !== 0) broken.set(name, partitionError(`the topic ${name}`, errorCode));
+      else if (lame !== undefined) {
+        broken.set(name, partitionError(`${name}, partition ${lame.partitionIndex}`, lame.errorCode));
+      }
+    }
+  }
+  return broken;
+}
+
 export function hasApiError(error: unknown, ...ids: readonly string[]): boolean {
   return [...errorsWithin(error)].some((each) => ids.includes(String((each as { apiId?: unknown }).apiId)));
+}
+
+const CLIENT_CODES = [
+  "PLT_KFK_NETWORK",
+  "PLT_KFK_TIMEOUT",
+  "PLT_KFK_AUTHENTICATION",
+  "PLT_KFK_USER",
+  "PLT_KFK_PROTOCOL",
+];
+
+/** The broker has answered, without an error, and the client makes nothing of it. */
+export function isUnreadable(error: unknown): boolean {
+  return ![...errorsWithin(error)].some((each) => CLIENT_CODES.includes(String((each as { code?: unknown }).code)));
 }
 
 export function isUnknownTopic(error: unknown): boolean {
@@ -105,8 +192,8 @@ export function isUnknownTopic(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("Unknown topic ");
 }
 
-/** One error that says what is wrong, whatever tree of errors the client made of it. */
-export function explain(error: unknown): UnavailableError {
+/** One error that says what is wrong, and with what, whatever tree of errors the client made of it. */
+export function explain(error: unknown, what?: string): UnavailableError {
   const all = [...errorsWithin(error)];
   const refused = all.some((each) => (each as { code?: unknown }).code === "PLT_KFK_AUTHENTICATION");
   if (refused) {
@@ -118,7 +205,9 @@ export function explain(error: unknown): UnavailableError {
   }
   const leaf = all.findLast((each) => each instanceof Error);
   const text = leaf instanceof Error && leaf.message !== "" ? leaf.message : String(error);
-  return new UnavailableError(`Kafka is not available: ${text}`, { cause: error });
+  return new UnavailableError(`Kafka is not available${what === undefined ? "" : ` for ${what}`}: ${text}`, {
+    cause: error,
+  });
 }
 
 export function unknownTopic(topic: string, option: string): PermanentError {

@@ -9,8 +9,9 @@ import {
   type SubscriberSettings,
 } from "../shared/subscriber-options.ts";
 import type { CommittedRecords } from "./committed-records.ts";
-import { deadRecord } from "./dead-letters.ts";
+import { deadLetterForms, type DeadLetterForm } from "./dead-letter-forms.ts";
 import type { Generation } from "./generation.ts";
+import { GroupOffsets } from "./group-offsets.ts";
 import { GroupReader } from "./group-reader.ts";
 import {
   requireConsumer,
@@ -25,6 +26,7 @@ import { partitionOf } from "./partition.ts";
 import type { PipelineHandler } from "./partition-worker.ts";
 import { PipelinePartition } from "./pipeline-partition.ts";
 import type { PartitionProgress } from "./partition-progress.ts";
+import { Troubles } from "./troubles.ts";
 
 export interface KafkaPipelineOptions extends Omit<SubscriberOptions, "concurrency"> {
   /** A consumer of its own: `new Consumer({ clientId, groupId, bootstrapBrokers, retries: false })`. */
@@ -96,16 +98,26 @@ class Pipeline {
     const { drainMs = Math.floor(sessionTimeoutMs / 2) } = options;
     this.#options = options;
     this.#settings = settings;
+    const { emit, clock } = settings;
+    const { groupId } = consumer;
+    const troubles = new Troubles(
+      {
+        outage: (error, attempt, delayMs) =>
+          emit({ type: "outage", consumer: groupId, error: describeError(error), attempt, delayMs }),
+        recovered: () => emit({ type: "recovered", consumer: groupId }),
+      },
+      clock,
+    );
+    const offsets = new GroupOffsets(consumer);
     this.#reader = new GroupReader(
-      { consumer, topics, from, sessionTimeoutMs, drainMs, maxBytes: settings.prefetchBytes, clock: settings.clock },
+      { consumer, offsets, topics, from, sessionTimeoutMs, drainMs, maxBytes: settings.prefetchBytes, clock, troubles },
       {
         begin: (generation) => this.#begin(generation),
+        open: async (topic, partition) => this.#partitions.get(`${topic}:${partition}`)?.open(),
         take: (fetched, progress, generation) => this.#take(fetched, progress, generation),
+        restart: async (progress, place) => this.#partitions.get(progress.name)?.restart(progress, place),
         drain: () => this.#drain(),
         commit: () => Promise.resolve(),
-        outage: (error, attempt, delayMs) =>
-          settings.emit({ type: "outage", consumer: consumer.groupId, error: describeError(error), attempt, delayMs }),
-        recovered: () => settings.emit({ type: "recovered", consumer: consumer.groupId }),
       },
     );
   }
@@ -125,7 +137,7 @@ class Pipeline {
     await this.#close(this.#partitions);
   }
 
-  /** Takes each partition over: after this nobody else can commit anything for it. */
+  /** Each partition is taken over as it is opened: after that nobody else can commit anything for it. */
   async #begin(generation: Generation): Promise<void> {
     const before = this.#partitions;
     this.#partitions = new Map();
@@ -137,25 +149,25 @@ class Pipeline {
       settings: this.#settings,
       maxBatch,
       place: (outputs: readonly Message[]) => this.#place(outputs),
-      bury: (record: KafkaRecord, error: unknown, attempts: number) => this.#bury(record, error, attempts),
+      forms: (record: KafkaRecord, error: unknown, attempts: number) => this.#forms(record, error, attempts),
       taken: (records: readonly KafkaRecord[]) => this.#count(records, -1),
     };
     for (const { topic, partitions } of generation.assigned) {
       for (const partition of partitions) {
-        const name = `${topic}:${partition}`;
-        const mine = new PipelinePartition(name, {
+        const mine = new PipelinePartition({
+          topic,
+          partition,
           consumer,
           generation,
           // No topic has a slash: other ids and topics make other names.
-          producer: () => openProducer(producer, `${transactionalId}/${topic}/${partition}`),
+          transactionalId: `${transactionalId}/${topic}/${partition}`,
+          producer: (id) => openProducer(producer, id),
           worker,
           confirmed: (signal) => this.#reader.confirmed(signal),
         });
-        this.#partitions.set(name, mine);
+        this.#partitions.set(`${topic}:${partition}`, mine);
       }
     }
-    const opened = await Promise.allSettled([...this.#partitions.values()].map((partition) => partition.open()));
-    for (const one of opened) if (one.status === "rejected") throw one.reason;
   }
 
   async #close(partitions: ReadonlyMap<string, PipelinePartition>): Promise<void> {
@@ -163,7 +175,7 @@ class Pipeline {
   }
 
   async #take(fetched: CommittedRecords, progress: PartitionProgress, { ending }: Generation): Promise<boolean> {
-    const from = progress.next;
+    const from = { offset: progress.next, epoch: progress.epoch, topicId: progress.topicId };
     while (!this.#hasRoom && !ending.aborted && !this.#stopping) {
       await Promise.race([this.#roomier.promise, this.#settings.clock.sleep(1000, ending)]);
     }
@@ -207,11 +219,11 @@ class Pipeline {
     });
   }
 
-  async #bury(record: KafkaRecord, error: unknown, attempts: number): Promise<KafkaRecordToSend> {
-    const { consumer } = this.#options;
+  async #forms(record: KafkaRecord, error: unknown, attempts: number): Promise<DeadLetterForm[]> {
+    const { consumer, declare } = this.#options;
     const topic = this.#deadTopicOf(record.topic);
-    const count = await partitionsOf(topic, consumer);
-    return deadRecord(record, topic, count, this.#spread++, { by: consumer.groupId, error, attempts });
+    const count = await partitionsOf(topic, consumer, declare);
+    return deadLetterForms(record, topic, count, this.#spread++, { by: consumer.groupId, error, attempts });
   }
 
   #deadTopicOf(topic: string): string {

@@ -6,7 +6,7 @@ import { failureOf } from "../../core/publish-each.ts";
 import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
 import { SealedAhead } from "../shared/sealed-ahead.ts";
 import { requireProducer, type KafkaCompression, type KafkaProducer } from "./kafka-client.ts";
-import type { Failure } from "./kafka-errors.ts";
+import { brokenTopics, type Failure } from "./kafka-errors.ts";
 import { sealMessage, type SealedMessage } from "./kafka-record.ts";
 import { checkDeclare, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
 import { partitionOf } from "./partition.ts";
@@ -49,6 +49,8 @@ class KafkaPublisher implements Publisher {
    */
   readonly #turns: Turns;
   readonly #ahead: SealedAhead<Addressed>;
+  /** Topics that were there when they were last looked at. */
+  readonly #seen = new Set<string>();
   #spread = 0;
   #closed = false;
 
@@ -144,19 +146,32 @@ class KafkaPublisher implements Publisher {
     }
   }
 
-  /** Partitions by topic, or why there are none. Throws when nobody can say. */
+  /** Partitions by topic, or why there are none. Throws when no broker answers. */
   async #partitions(topics: ReadonlySet<string | Failure>): Promise<Map<string | Failure, number | Failure>> {
     const { producer, declare } = this.#options;
     const counts = new Map<string | Failure, number | Failure>();
     for (const topic of topics) {
+      if (typeof topic !== "string") {
+        counts.set(topic, topic);
+        continue;
+      }
       try {
-        counts.set(topic, typeof topic === "string" ? await partitionsOf(topic, producer, declare) : topic);
+        counts.set(topic, await partitionsOf(topic, producer, declare));
+        this.#seen.add(topic);
       } catch (error) {
-        if (errorCode(error) !== "permanent") throw error;
-        counts.set(topic, { status: "rejected", error });
+        counts.set(topic, this.#failureOf(topic, error));
       }
     }
     return counts;
+  }
+
+  /** What a topic without an answer means for its messages. Throws when it is not the topic's fault. */
+  #failureOf(topic: string, error: unknown): Failure {
+    const broken = brokenTopics(error).get(topic);
+    if (broken !== undefined) return { status: "unavailable", error: broken, route: topic };
+    if (errorCode(error) !== "permanent") throw error;
+    // One that was there a moment ago may come back; a name that was never right will not.
+    return this.#seen.has(topic) ? { status: "unavailable", error, route: topic } : { status: "rejected", error };
   }
 }
 

@@ -8,8 +8,12 @@ export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOn
 /** A record as a broker delivered it. */
 export interface KafkaRecord {
   readonly topic: string;
+  /** Another one when the topic was made anew. */
+  readonly topicId: string;
   readonly partition: number;
   readonly offset: bigint;
+  /** Leader epoch: with the offset it names a record for good, also when the log was cut and written anew. */
+  readonly epoch: number;
   readonly key: Buffer | null;
   readonly value: Buffer | null;
   readonly headers: readonly (readonly [Buffer | null, Buffer | null])[];
@@ -65,6 +69,11 @@ function bytesOfName(name: string): Buffer {
 
 export function headersOf(fields: Fields): Map<Buffer, Buffer> {
   return new Map(Object.entries(fields).map(([name, text]) => [bytesOfName(name), Buffer.from(text)]));
+}
+
+/** Another record never gets it, not even one of a topic with the same name or in place of one that was lost. */
+export function placeId({ topic, partition, offset, topicId, epoch }: KafkaRecord): string {
+  return `${topic}/${partition}/${offset}@${topicId}.${epoch}`;
 }
 
 const NOTHING = new Uint8Array(0);

@@ -12,12 +12,14 @@ import {
 import type { CommittedRecords } from "./committed-records.ts";
 import { DeadLetters } from "./dead-letters.ts";
 import type { Generation } from "./generation.ts";
+import { GroupOffsets, type Place } from "./group-offsets.ts";
 import { GroupReader } from "./group-reader.ts";
 import { requireConsumer, requireProducer, type KafkaConsumer, type KafkaProducer } from "./kafka-client.ts";
-import { openRecord, unreadable, type KafkaRecord } from "./kafka-record.ts";
+import { openRecord, placeId, unreadable, type KafkaRecord } from "./kafka-record.ts";
 import { checkDeclare, declareTopics, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
 import { OffsetCommits } from "./offset-commits.ts";
 import type { PartitionProgress } from "./partition-progress.ts";
+import { Troubles } from "./troubles.ts";
 
 export interface KafkaSubscriberOptions extends SubscriberOptions {
   /** A consumer of its own: `new Consumer({ clientId, groupId, bootstrapBrokers, retries: false })`. */
@@ -80,26 +82,35 @@ class Subscription {
     this.consumer = consumer;
     this.#options = options;
     this.#deliveries = new Deliveries(consumer, handle, settings);
-    this.#dead = new DeadLetters(options.producer, (topic) => deadTopicOf(topic, options));
-    const outage = (error: unknown, attempt: number, delayMs: number): void =>
-      settings.emit({ type: "outage", consumer, error: describeError(error), attempt, delayMs });
-    this.#commits = new OffsetCommits(options.consumer, () => this.#reader.generation, outage);
+    this.#dead = new DeadLetters(options.producer, (topic) => deadTopicOf(topic, options), options.declare);
+    const troubles = new Troubles(
+      {
+        outage: (error, attempt, delayMs) =>
+          settings.emit({ type: "outage", consumer, error: describeError(error), attempt, delayMs }),
+        recovered: () => settings.emit({ type: "recovered", consumer }),
+      },
+      settings.clock,
+    );
+    const offsets = new GroupOffsets(options.consumer);
+    this.#commits = new OffsetCommits(offsets, () => this.#reader.generation, troubles);
+    const { consumer: client, topics } = options;
     this.#reader = new GroupReader(
       {
-        consumer: options.consumer,
-        topics: options.topics,
+        consumer: client,
+        offsets,
+        topics,
         from,
         sessionTimeoutMs,
         drainMs,
         maxBytes: settings.prefetchBytes,
         clock: settings.clock,
+        troubles,
       },
       {
         take: (fetched, progress, generation) => this.#take(fetched, progress, generation),
+        restart: async (progress, place) => this.#restart(progress, place),
         drain: () => this.#deliveries.empty(),
         commit: (generation) => this.#commits.write(generation),
-        outage,
-        recovered: () => settings.emit({ type: "recovered", consumer }),
       },
     );
   }
@@ -125,24 +136,33 @@ class Subscription {
   }
 
   async #take(
-    { records, next }: CommittedRecords,
+    { records, next, epoch }: CommittedRecords,
     progress: PartitionProgress,
     generation: Generation,
   ): Promise<boolean> {
+    const { topicId } = progress;
     for (const record of records) {
+      const at = progress.next;
       if (!this.#deliveries.hasRoom) await this.#deliveries.room();
       if (generation.ending.aborted || this.#stopping !== undefined) return false;
-      if (record.offset < progress.next) continue;
-      progress.take(record.offset);
+      // It is read from elsewhere by now.
+      if (progress.next !== at || progress.topicId !== topicId) return false;
       this.#deliveries.take(this.#delivery(record, progress, generation));
     }
-    if (next > progress.next) progress.next = next;
+    progress.readTo(next, epoch);
     return true;
   }
 
+  /** The group may know more of the log than is left of it: it must learn that soon, also when nothing comes. */
+  #restart(progress: PartitionProgress, place: Place): void {
+    progress.restart(place);
+    this.#commits.soon();
+  }
+
   #delivery(record: KafkaRecord, progress: PartitionProgress, generation: Generation): Delivery {
+    const taken = progress.take(record.offset, record.epoch);
     const done = (): void => {
-      progress.done(record.offset);
+      progress.done(taken);
       this.#commits.soon();
     };
     return {
@@ -164,7 +184,7 @@ class Subscription {
     try {
       const message = openRecord(record);
       if (message.id !== undefined || this.#options.foreignId !== "offset") return { message };
-      return { message: { ...message, id: `${record.topic}/${record.partition}/${record.offset}` } };
+      return { message: { ...message, id: placeId(record) } };
     } catch (error) {
       return { message: unreadable(record), broken: error };
     }

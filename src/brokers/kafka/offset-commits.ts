@@ -1,28 +1,28 @@
 import type { Generation } from "./generation.ts";
-import type { KafkaConsumer } from "./kafka-client.ts";
-import { explain, hasApiError } from "./kafka-errors.ts";
+import type { GroupOffsets } from "./group-offsets.ts";
+import { hasApiError, partitionError } from "./kafka-errors.ts";
+import type { PartitionProgress } from "./partition-progress.ts";
+import type { Troubles } from "./troubles.ts";
 
 const INTERVAL_MS = 50;
-/** None: this client checks no epochs, and a wrong one would mislead those that do. */
-export const NO_EPOCH = -1;
+const RETRY_MS = 500;
+const TROUBLE = "commits";
 
 /** Commits how far the partitions of the present generation are done; one request at a time, shortly after progress. */
 export class OffsetCommits {
-  readonly #consumer: KafkaConsumer;
+  readonly #offsets: GroupOffsets;
   readonly #generation: () => Generation | undefined;
-  readonly #outage: (error: unknown, attempt: number, delayMs: number) => void;
+  readonly #troubles: Troubles;
   #timer: NodeJS.Timeout | undefined;
-  #writing: Promise<void> = Promise.resolve();
+  /** Those that are tried less often, so that the others need not be. */
+  readonly #refusedAt = new WeakMap<PartitionProgress, number>();
+  #writing: Promise<unknown> = Promise.resolve();
   #stopped = false;
 
-  constructor(
-    consumer: KafkaConsumer,
-    generation: () => Generation | undefined,
-    outage: (error: unknown, attempt: number, delayMs: number) => void,
-  ) {
-    this.#consumer = consumer;
+  constructor(offsets: GroupOffsets, generation: () => Generation | undefined, troubles: Troubles) {
+    this.#offsets = offsets;
     this.#generation = generation;
-    this.#outage = outage;
+    this.#troubles = troubles;
   }
 
   soon(): void {
@@ -36,45 +36,65 @@ export class OffsetCommits {
   }
 
   /** What is done by now; rejects when it could not be written. */
-  write(generation: Generation): Promise<void> {
+  async write(generation: Generation): Promise<void> {
     const write = this.#writing.then(() => this.#write(generation));
     this.#writing = write.catch(() => undefined);
-    return write;
+    await write;
   }
 
   async #tick(): Promise<void> {
     const generation = this.#generation();
-    let delayMs = INTERVAL_MS;
+    let failed = false;
     if (generation !== undefined) {
       try {
         await this.write(generation);
+        this.#troubles.over(TROUBLE);
       } catch (error) {
+        failed = true;
         // The next join decides who has the partitions; until then others may, and it is theirs to say how far they are.
         const notOurs = hasApiError(error, "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS");
-        delayMs = 500;
-        if (!notOurs && !generation.ending.aborted) this.#outage(explain(error), 1, delayMs);
-        if (!this.#stopped) this.#timer = setTimeout(() => void this.#tick(), delayMs);
-        return;
+        if (!notOurs && !generation.ending.aborted) this.#troubles.remind(TROUBLE, () => error);
       }
     }
     this.#timer = undefined;
-    // Something may have been done while the request was under way.
     const now = this.#generation();
-    if (now !== undefined && this.#due(now).length > 0) this.soon();
+    if (this.#stopped || now === undefined) return;
+    // Something may have been done while the request was under way.
+    const isDue = this.#due(now).length > 0;
+    if (!isDue && !this.#isAnyRefused(now)) return;
+    this.#timer = setTimeout(() => void this.#tick(), isDue && !failed ? INTERVAL_MS : RETRY_MS);
   }
 
   async #write(generation: Generation): Promise<void> {
     if (generation.lost.aborted) return;
-    const due = this.#due(generation);
+    const due = this.#due(generation).map((progress) => ({ progress, place: progress.position }));
     if (due.length === 0) return;
-    await this.#consumer.commit({ offsets: due.map(({ offset }) => offset) });
-    for (const { progress, offset } of due) progress.committed = offset.offset;
+    const refused = await this.#offsets.commit(
+      due.map(({ progress: { topic, partition }, place }) => ({ topic, partition, place })),
+    );
+    for (const { progress, place } of due) {
+      const code = refused.get(progress.name);
+      const trouble = `${TROUBLE} of ${progress.name}`;
+      if (code === undefined) {
+        progress.committed = place;
+        this.#refusedAt.delete(progress);
+        this.#troubles.over(trouble);
+      } else {
+        const { topic, partition } = progress;
+        this.#refusedAt.set(progress, performance.now());
+        this.#troubles.remind(trouble, () => partitionError(`commit of ${topic}, partition ${partition}`, code));
+      }
+    }
   }
 
-  #due({ partitions }: Generation) {
-    return [...partitions.values()].flatMap((progress) => {
-      const { topic, partition, position: offset, committed } = progress;
-      return offset > committed ? [{ progress, offset: { topic, partition, offset, leaderEpoch: NO_EPOCH } }] : [];
-    });
+  #due({ partitions }: Generation): PartitionProgress[] {
+    const before = performance.now() - RETRY_MS;
+    return [...partitions.values()].filter(
+      (progress) => progress.isToCommit && (this.#refusedAt.get(progress) ?? before) <= before,
+    );
+  }
+
+  #isAnyRefused({ partitions }: Generation): boolean {
+    return [...partitions.values()].some((progress) => progress.isToCommit && this.#refusedAt.has(progress));
   }
 }

@@ -5,10 +5,12 @@ import { describeError, errorCode, PermanentError } from "../../core/errors.ts";
 import type { HandledMessage, Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
 import type { SubscriberSettings } from "../shared/subscriber-options.ts";
+import type { DeadLetterForm } from "./dead-letter-forms.ts";
 import type { KafkaRecordToSend } from "./kafka-client.ts";
-import { failureOfCode, partitionAnswers, type Failure } from "./kafka-errors.ts";
-import { openRecord, type KafkaRecord } from "./kafka-record.ts";
+import { isRefusal, type Failure } from "./kafka-errors.ts";
+import { openRecord, placeId, type KafkaRecord } from "./kafka-record.ts";
 import { outputMessage, type PipelineOutput } from "./pipeline-output.ts";
+import type { Sending } from "./transactional-writer.ts";
 
 export type PipelineHandler = (
   message: HandledMessage,
@@ -24,11 +26,11 @@ export interface WorkerHooks {
   /** Where outputs go. Throws a PermanentError when there is no such topic. */
   place(outputs: readonly Message[]): Promise<KafkaRecordToSend[]>;
   /** Outputs and the offset of the last input, in one transaction. */
-  write(outputs: KafkaRecordToSend[], last: KafkaRecord): Promise<void>;
+  write(outputs: readonly Sending[], last: KafkaRecord): Promise<void>;
   /** The transaction may or may not be committed: begins afresh where the group says. */
   reset(error: unknown): Promise<void>;
-  /** A record that is given up, as a dead letter. */
-  bury(record: KafkaRecord, error: unknown, attempts: number): Promise<KafkaRecordToSend>;
+  /** A record that is given up as a dead letter, in the forms that it can have. */
+  forms(record: KafkaRecord, error: unknown, attempts: number): Promise<DeadLetterForm[]>;
   /** These are in the queue no more. */
   taken(records: readonly KafkaRecord[]): void;
 }
@@ -44,7 +46,10 @@ export class PartitionWorker {
   #outages = 0;
   /** How many are still to be tried one by one, because Kafka refused what some of them sent. */
   #careful = 0;
-  #refused: { readonly offset: bigint; readonly error: unknown } | undefined;
+  /** A record that is to be a dead letter, why, and how many of its forms Kafka has refused. */
+  #doomed: { offset: bigint; error: unknown; attempts: number; refused: number } | undefined;
+  /** Changes when the queue is dropped: what was begun with it counts no more. */
+  #queueNumber = 0;
   #working: Promise<void> | undefined;
 
   constructor(hooks: WorkerHooks, ending: AbortSignal, lost: AbortSignal) {
@@ -67,14 +72,17 @@ export class PartitionWorker {
   clear(): void {
     this.#hooks.taken(this.#queue);
     this.#queue = [];
+    this.#queueNumber++;
     this.#attempts = 0;
   }
 
   async #work(): Promise<void> {
     while (this.#queue.length > 0 && !this.#ending.aborted) {
+      const queue = this.#queueNumber;
       const { outputs, done, failure } = await this.#handleSome();
       if (this.#lost.aborted) return;
-      if (done > 0 && !(await this.#write(outputs, done))) continue;
+      if (queue !== this.#queueNumber) continue;
+      if (done > 0 && !(await this.#write(outputs.length === 0 ? [] : [{ messages: outputs }], done))) continue;
       if (failure !== undefined && !this.#ending.aborted) await this.#failed(failure);
     }
   }
@@ -88,19 +96,18 @@ export class PartitionWorker {
       try {
         outputs.push(...(await this.#handle(batch[done]!)));
       } catch (error) {
-        const status = errorCode(error) === "invalid_message" ? "rejected" : failureOf(error).status;
-        return { outputs, done, failure: { status, error } };
+        const failure =
+          errorCode(error) === "invalid_message" ? { status: "rejected" as const, error } : failureOf(error);
+        return { outputs, done, failure };
       }
     }
     return { outputs, done: batch.length, failure: undefined };
   }
 
   async #handle(record: KafkaRecord): Promise<KafkaRecordToSend[]> {
-    if (this.#refused?.offset === record.offset) {
-      throw new PermanentError("Kafka refused what the handler sent", { cause: this.#refused.error });
-    }
+    if (this.#doomed?.offset === record.offset) throw this.#doomed.error;
     const opened = openRecord(record);
-    const id = opened.id ?? `${record.topic}/${record.partition}/${record.offset}`;
+    const id = opened.id ?? placeId(record);
     const type = opened.type ?? record.topic;
     const message = { ...opened, id, type, payload: decodePayload(opened.body, opened.headers.contentType) };
     const outputs: Message[] = [];
@@ -112,24 +119,37 @@ export class PartitionWorker {
     return this.#hooks.place(outputs);
   }
 
-  /** False when the transaction is not known to be committed. */
-  async #write(outputs: KafkaRecordToSend[], done: number): Promise<boolean> {
+  /** False when the transaction is not known to be committed, or the queue is another by now. */
+  async #write(outputs: readonly Sending[], done: number): Promise<boolean> {
     const last = this.#queue[done - 1]!;
+    const queue = this.#queueNumber;
     try {
       await this.#hooks.write(outputs, last);
     } catch (error) {
       if (isRefusal(error)) {
-        if (done === 1) this.#refused = { offset: last.offset, error };
+        if (done === 1) this.#refused(last, error);
         this.#careful = this.#hooks.maxBatch;
       }
       this.clear();
       await this.#hooks.reset(error);
       return false;
     }
+    if (this.#doomed?.offset === last.offset) this.#doomed = undefined;
+    if (queue !== this.#queueNumber) return false;
     this.#hooks.taken(this.#queue.splice(0, done));
     this.#attempts = 0;
     this.#careful = Math.max(0, this.#careful - done);
     return true;
+  }
+
+  /** Kafka has refused what the handler sent for a record, or the record itself as a dead letter. */
+  #refused({ offset }: KafkaRecord, cause: unknown): void {
+    if (this.#doomed?.offset === offset) {
+      this.#doomed.refused++;
+      return;
+    }
+    const error = new PermanentError("Kafka refused what the handler sent", { cause });
+    this.#doomed = { offset, error, attempts: 1, refused: 0 };
   }
 
   async #failed({ status, error }: Failure): Promise<void> {
@@ -143,22 +163,33 @@ export class PartitionWorker {
     }
     if (this.#outages > 0) settings.emit({ type: "recovered", consumer });
     this.#outages = 0;
-    const attempts = ++this.#attempts;
+    const isDoomed = this.#doomed?.offset === record.offset;
+    const attempts = isDoomed ? this.#doomed!.attempts : ++this.#attempts;
     const about = { consumer, id: `${record.topic}/${record.partition}/${record.offset}`, attempts };
-    if (status === "rejected" || attempts >= settings.maxAttempts) {
-      const letter = await this.#hooks.bury(record, error, attempts).catch((reason: unknown) => ({ reason }));
-      if ("reason" in letter) return this.#failed({ status: "unavailable", error: letter.reason });
-      if (await this.#write([letter], 1)) settings.emit({ type: "dead", ...about, error: describeError(error) });
+    if (isDoomed || status === "rejected" || attempts >= settings.maxAttempts) {
+      this.#doomed = { offset: record.offset, error, attempts, refused: isDoomed ? this.#doomed!.refused : 0 };
+      if (await this.#bury(record, this.#doomed))
+        settings.emit({ type: "dead", ...about, error: describeError(error) });
       return;
     }
     const delayMs = backoffMs(attempts, settings.backoff);
     settings.emit({ type: "retry", ...about, delayMs, error: describeError(error) });
     await settings.clock.sleep(delayMs, this.#ending);
   }
-}
 
-/** The broker looked at the records and would not have them; anything else is no judgement of these. */
-function isRefusal(error: unknown): boolean {
-  const answers = partitionAnswers(error).filter(({ code }) => code !== 0);
-  return answers.some(({ code }) => failureOfCode(code, error).status === "rejected");
+  /** Puts it aside in the first form that Kafka has not refused. */
+  async #bury(
+    record: KafkaRecord,
+    { error, attempts, refused }: { error: unknown; attempts: number; refused: number },
+  ) {
+    try {
+      const queue = this.#queueNumber;
+      const forms = await this.#hooks.forms(record, error, attempts);
+      if (queue !== this.#queueNumber) return false;
+      return await this.#write(forms[Math.min(refused, forms.length - 1)]!, 1);
+    } catch (reason) {
+      await this.#failed({ status: "unavailable", error: reason });
+      return false;
+    }
+  }
 }

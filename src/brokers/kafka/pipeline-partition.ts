@@ -2,8 +2,10 @@ import { backoffMs } from "../../core/backoff.ts";
 import { describeError } from "../../core/errors.ts";
 import type { CommittedRecords } from "./committed-records.ts";
 import type { Generation } from "./generation.ts";
+import { GroupOffsets, type Place } from "./group-offsets.ts";
 import type { KafkaConsumer, KafkaTransactionalProducer } from "./kafka-client.ts";
-import { explain, hasApiError } from "./kafka-errors.ts";
+import { explain, hasApiError, partitionError } from "./kafka-errors.ts";
+import { nameOf } from "./partition-fetcher.ts";
 import type { PartitionProgress } from "./partition-progress.ts";
 import { PartitionWorker, type WorkerHooks } from "./partition-worker.ts";
 import { TransactionalWriter } from "./transactional-writer.ts";
@@ -11,7 +13,10 @@ import { TransactionalWriter } from "./transactional-writer.ts";
 export interface PartitionSettings {
   readonly consumer: KafkaConsumer;
   readonly generation: Generation;
-  readonly producer: () => KafkaTransactionalProducer;
+  readonly topic: string;
+  readonly partition: number;
+  readonly transactionalId: string;
+  readonly producer: (transactionalId: string) => KafkaTransactionalProducer;
   readonly worker: Omit<WorkerHooks, "write" | "reset">;
   /** Resolves when the group next confirms that this process is a member. */
   readonly confirmed: (signal: AbortSignal) => Promise<void>;
@@ -22,20 +27,26 @@ const BACKOFF = { baseMs: 100, maxMs: 5000 };
 /** One partition of a pipeline, with the writer that nobody else can be while it is ours. */
 export class PipelinePartition {
   readonly #settings: PartitionSettings;
+  readonly #offsets: GroupOffsets;
   readonly #worker: PartitionWorker;
   #writer: TransactionalWriter | undefined;
   #progress: PartitionProgress | undefined;
   #resetting = false;
+  #restarting = false;
 
-  constructor(name: string, settings: PartitionSettings) {
+  constructor(settings: PartitionSettings) {
     this.#settings = settings;
+    this.#offsets = new GroupOffsets(settings.consumer);
     const { generation, worker } = settings;
     this.#worker = new PartitionWorker(
       {
         ...worker,
-        write: async (records, { topic, partition, offset }) => {
-          if (this.#writer === undefined || generation.lost.aborted) throw new Error(`${name} is another's`);
-          await this.#writer.write(records, { topic, partition, offset });
+        write: async (sendings, { topic, partition, offset, epoch, topicId }) => {
+          if (this.#writer === undefined || generation.lost.aborted)
+            throw new Error(`${nameOf(settings)} is another's`);
+          const place = { offset: offset + 1n, epoch, topicId };
+          await this.#writer.write(sendings, { topic, partition, place });
+          if (this.#progress !== undefined) this.#progress.committed = place;
         },
         reset: (error) => this.#reset(error),
       },
@@ -49,23 +60,42 @@ export class PipelinePartition {
   }
 
   async open(): Promise<void> {
-    const writer = new TransactionalWriter(this.#settings.producer(), this.#settings.consumer);
+    const { producer, consumer, transactionalId } = this.#settings;
+    const writer = new TransactionalWriter(producer(transactionalId), transactionalId, consumer);
     try {
       await writer.open();
     } catch (error) {
       await writer.close();
       throw error;
     }
+    await this.#writer?.close();
     this.#writer = writer;
   }
 
   /** False when they come from where it is read no more. */
-  push({ records, next }: CommittedRecords, from: bigint, progress: PartitionProgress): boolean {
-    if (this.#resetting || progress.next !== from) return false;
+  push({ records, next, epoch }: CommittedRecords, from: Place, progress: PartitionProgress): boolean {
+    if (this.#resetting || this.#restarting) return false;
+    if (progress.next !== from.offset || progress.topicId !== from.topicId) return false;
     this.#progress = progress;
-    progress.next = next;
+    progress.readTo(next, epoch);
     this.#worker.push(records);
     return true;
+  }
+
+  /** Drops what is queued and reads on from another place, which the group knows of first. */
+  async restart(progress: PartitionProgress, place: Place): Promise<void> {
+    this.#restarting = true;
+    try {
+      this.#worker.clear();
+      await this.#worker.idle;
+      const { topic, partition, name } = progress;
+      const code = (await this.#offsets.commit([{ topic, partition, place }])).get(name);
+      if (code !== undefined) throw partitionError(nameOf(progress), code);
+      progress.restart(place);
+      progress.committed = place;
+    } finally {
+      this.#restarting = false;
+    }
   }
 
   async close(): Promise<void> {
@@ -84,7 +114,8 @@ export class PipelinePartition {
     let error = cause;
     for (let attempt = 1; this.#resetting && !generation.ending.aborted; attempt++) {
       const delayMs = Math.max(20, backoffMs(attempt, BACKOFF));
-      settings.emit({ type: "outage", consumer, error: describeError(explain(error)), attempt, delayMs });
+      const reason = describeError(explain(error, nameOf(this.#settings)));
+      settings.emit({ type: "outage", consumer, error: reason, attempt, delayMs });
       await settings.clock.sleep(delayMs, generation.ending);
       try {
         await this.#beginAfresh(error);
@@ -109,11 +140,11 @@ export class PipelinePartition {
   }
 
   async #rewind(): Promise<void> {
-    const { consumer } = this.#settings;
     const progress = this.#progress!;
-    const { topic, partition } = progress;
-    const committed = await consumer.listCommittedOffsets({ topics: [{ topic, partitions: [partition] }] });
-    const offset = committed.get(topic)?.[partition] ?? -1n;
-    progress.next = offset >= 0n ? offset : progress.committed;
+    const { topic, partition, topicId, name } = progress;
+    const known = (await this.#offsets.read([{ topic, partitions: [partition] }])).get(name);
+    // An offset of another topic of that name says nothing; the fetcher will see that this one is gone.
+    const isOfThis = known !== undefined && (known.topicId ?? topicId) === topicId;
+    progress.restart(isOfThis ? { ...known, topicId } : progress.committed);
   }
 }

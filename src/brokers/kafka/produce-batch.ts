@@ -2,7 +2,15 @@ import type { Keyed } from "../../core/by-key.ts";
 import type { PublishResult } from "../../core/contracts.ts";
 import { TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { KafkaCompression, KafkaProducer, KafkaRecordToSend } from "./kafka-client.ts";
-import { explain, failureOfCode, partitionAnswers, type Failure, type PartitionAnswer } from "./kafka-errors.ts";
+import {
+  brokenTopics,
+  explain,
+  failureOfCode,
+  meaningOf,
+  partitionAnswers,
+  type Failure,
+  type PartitionAnswer,
+} from "./kafka-errors.ts";
 import { settledWithin } from "./turns.ts";
 
 /** A message with its place. */
@@ -33,6 +41,7 @@ type Queues = Map<string, (PartitionQueue | undefined)[]>;
 
 const PUBLISHED: PublishResult = { status: "published" };
 const NOT_TRIED: PublishResult = { status: "unavailable" };
+const HELD: PublishResult = { status: "held" };
 
 /**
  * Sends a batch: one request per broker, one record batch per partition, which Kafka takes or refuses as a whole. So
@@ -83,7 +92,7 @@ export class ProduceBatch {
   /** A message that cannot be sent, so that nothing of its key follows. */
   refuse(index: number, message: Keyed, failure: Failure): void {
     const order = orderOf(message);
-    if (this.#isHeldBack(index, order)) return;
+    if (this.#holdBack(index, order)) return;
     this.#results[index] = failure;
     if (order !== undefined) this.#failed.set(order, index);
   }
@@ -118,7 +127,7 @@ export class ProduceBatch {
         while (batches.length > 0 && free.length === 0) {
           free = batches.shift()!;
           if (this.#failed.size > 0)
-            free = free.filter(({ index, message }) => !this.#isHeldBack(index, orderOf(message)));
+            free = free.filter(({ index, message }) => !this.#holdBack(index, orderOf(message)));
         }
         if (free.length > 0) wave.push(free);
       }
@@ -126,10 +135,13 @@ export class ProduceBatch {
     return wave;
   }
 
-  #isHeldBack(index: number, order: string | undefined): boolean {
+  /** True when an earlier message of its key did not go through; that is its result then. */
+  #holdBack(index: number, order: string | undefined): boolean {
     if (order === undefined) return false;
     const failed = this.#failed.get(order);
-    return failed !== undefined && failed < index;
+    if (failed === undefined || failed >= index) return false;
+    this.#results[index] = HELD;
+    return true;
   }
 
   /** Undefined: all of it is confirmed. Otherwise what is known, by partition. */
@@ -153,7 +165,10 @@ export class ProduceBatch {
     if (end === "aborted") return "given up";
     if (end !== "late") return end;
     const error = new UnavailableError(`Kafka did not confirm within ${timeoutMs} ms`);
-    for (const entries of wave) this.#settle(entries, { status: "unavailable", error });
+    // What is not sent any more has the same reason.
+    for (const [i, result] of this.#results.entries()) {
+      if (result === NOT_TRIED) this.#results[i] = { status: "unavailable", error };
+    }
     return "given up";
   }
 
@@ -162,9 +177,14 @@ export class ProduceBatch {
     const { batches } = this.#queues.get(topic)![partition]!;
     const verdict = verdicts.get(`${topic}:${partition}`);
     if (verdict === undefined || verdict === "published") return this.#settle(entries, PUBLISHED);
+    if (verdict === "again") {
+      batches.unshift([...entries]);
+      return;
+    }
     const { failure, records } = verdict;
     if (failure.status === "unavailable") {
-      for (const each of [entries, ...batches.splice(0)]) this.#setAside(each, failure);
+      this.#setAside(entries, failure, true);
+      for (const later of batches.splice(0)) this.#setAside(later, failure, false);
       return;
     }
     const named = records.filter((place) => place < entries.length).sort((a, b) => a - b);
@@ -179,10 +199,10 @@ export class ProduceBatch {
   }
 
   /** Nothing is known of these, or they come after such: nothing of their keys may follow elsewhere. */
-  #setAside(entries: readonly Entry[], failure: Failure): void {
+  #setAside(entries: readonly Entry[], failure: Failure, wereSent: boolean): void {
     for (const { index, message } of entries) {
       const order = orderOf(message);
-      if (this.#isHeldBack(index, order)) continue;
+      if (!wereSent && this.#holdBack(index, order)) continue;
       this.#results[index] = failure;
       if (order !== undefined && !this.#failed.has(order)) this.#failed.set(order, index);
     }
@@ -198,44 +218,42 @@ export function orderOf({ stream, key }: Keyed): string | undefined {
   return key == null ? undefined : `${stream}\0${key}`;
 }
 
-type Verdict = "published" | { readonly failure: Failure; readonly records: readonly number[] };
+type Verdict = "published" | "again" | { readonly failure: Failure; readonly records: readonly number[] };
 
 /** What an error says of each partition that was sent to. */
 function verdicts(
   messages: readonly (KafkaRecordToSend & { partition: number })[],
   error: unknown,
 ): Map<string, Verdict> {
-  const unknown = explain(error);
   const result = new Map<string, Verdict>();
+  const broken = brokenTopics(error);
+  const { produced } = error as { produced?: Produced };
+  // One topic keeps the client from all others. What it may have written before it saw that is at worst repeated.
+  const isStuck = messages.some(({ topic }) => broken.has(topic));
+  const unknown: Verdict = { failure: { status: "unavailable", error: explain(error) }, records: [] };
   for (const { topic, partition } of messages) {
-    result.set(`${topic}:${partition}`, { failure: { status: "unavailable", error: unknown }, records: [] });
+    const reason = broken.get(topic);
+    const failure: Verdict = { failure: { status: "unavailable", error: reason, route: topic }, records: [] };
+    result.set(`${topic}:${partition}`, reason !== undefined ? failure : isStuck ? "again" : unknown);
   }
+  for (const { topic, partition } of produced?.offsets ?? []) result.set(`${topic}:${partition}`, "published");
   for (const answer of partitionAnswers(error)) {
     const verdict: Verdict =
       answer.code === 0
         ? "published"
-        : { failure: failureOfCode(answer.code, refusal(answer, error)), records: answer.records };
+        : { failure: failureOfCode(answer.code, answer.topic, refusal(answer, error)), records: answer.records };
     result.set(`${answer.topic}:${answer.partition}`, verdict);
   }
   return result;
 }
 
+/** What brokers have confirmed while others failed. */
+interface Produced {
+  readonly offsets?: readonly { readonly topic: string; readonly partition: number }[];
+}
+
 function refusal({ topic, partition, code, text }: PartitionAnswer, cause: unknown): TxboxError {
-  const why = text ?? KNOWN[code] ?? `error ${code}`;
+  const why = text ?? meaningOf(code);
   const details = { cause, ...(code === 10 ? { fix: "Raise max.message.bytes of the topic, or send less" } : {}) };
   return new TxboxError("permanent", `Kafka refused it for ${topic}, partition ${partition}: ${why}`, details);
 }
-
-const KNOWN: Readonly<Record<number, string>> = {
-  [-1]: "an unexpected error of the broker",
-  3: "it knows no such topic or partition",
-  5: "the partition has no leader",
-  6: "the broker no longer leads the partition",
-  7: "it took too long",
-  10: "the message is too large",
-  19: "not enough replicas are in sync",
-  20: "not enough replicas were in sync to keep it",
-  29: "this client may not write to the topic",
-  44: "it violates a policy of the broker",
-  87: "the record is not valid",
-};

@@ -1,6 +1,7 @@
+import { GroupOffsets, type GroupOffset } from "./group-offsets.ts";
 import type {
+  KafkaCompression,
   KafkaConsumer,
-  KafkaOffset,
   KafkaRecordToSend,
   KafkaTransaction,
   KafkaTransactionalProducer,
@@ -11,14 +12,24 @@ import { settledWithin } from "./turns.ts";
 const NEW_PRODUCER = { producerId: -1n, producerEpoch: -1 };
 const ABORT_MS = 2000;
 
+/** Records that go to Kafka together. */
+export interface Sending {
+  readonly messages: KafkaRecordToSend[];
+  readonly compression?: KafkaCompression;
+}
+
 /** The one writer of a partition's results: outputs and the offset of their input become visible together or not at all. */
 export class TransactionalWriter {
   readonly #producer: KafkaTransactionalProducer;
+  readonly #transactionalId: string;
   readonly #consumer: KafkaConsumer;
+  readonly #offsets: GroupOffsets;
 
-  constructor(producer: KafkaTransactionalProducer, consumer: KafkaConsumer) {
+  constructor(producer: KafkaTransactionalProducer, transactionalId: string, consumer: KafkaConsumer) {
     this.#producer = producer;
+    this.#transactionalId = transactionalId;
     this.#consumer = consumer;
+    this.#offsets = new GroupOffsets(consumer);
   }
 
   /** Fences whoever wrote for this partition before; its open transaction is over when this resolves. */
@@ -29,19 +40,14 @@ export class TransactionalWriter {
   }
 
   /** Rejects when it is not known to be committed; this writer is of no use then. */
-  async write(records: KafkaRecordToSend[], done: Omit<KafkaOffset, "metadata">): Promise<void> {
-    const { groupId, generationId, memberId } = this.#consumer;
-    if (memberId === null) throw new Error("not a member of the group");
+  async write(sendings: readonly Sending[], done: GroupOffset): Promise<void> {
+    if (this.#consumer.memberId === null) throw new Error("not a member of the group");
     const transaction = await this.#producer.beginTransaction(NEW_PRODUCER);
     try {
-      if (records.length > 0) await transaction.send({ messages: records, acks: -1 });
+      for (const sending of sendings) await transaction.send({ ...sending, acks: -1 });
       await transaction.addConsumer(this.#consumer as never);
-      const coordinatorId = await this.#consumer.findGroupCoordinator();
-      const offset: KafkaOffset = {
-        ...done,
-        metadata: { consumer: { groupId, generationId, memberId, coordinatorId } },
-      };
-      await transaction.addOffset(offset as never);
+      const { producerId, producerEpoch } = this.#producer;
+      await this.#offsets.commitWithin({ transactionalId: this.#transactionalId, producerId, producerEpoch }, done);
       await transaction.commit();
     } catch (error) {
       await giveUp(transaction);

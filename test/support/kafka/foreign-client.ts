@@ -1,3 +1,4 @@
+import * as platformatic from "@platformatic/kafka";
 import kafkajs, { type Consumer, type Kafka, type Producer } from "kafkajs";
 import type { KafkaRecord } from "../../../src/brokers/kafka/kafka-record.ts";
 import { until } from "../../harness/deadline.ts";
@@ -50,9 +51,54 @@ export class TopicReader implements AsyncDisposable {
           [value].flat().map((one) => [Buffer.from(name), one === undefined ? null : Buffer.from(one)] as const),
         );
         const { offset, key, value } = message;
-        this.records.push({ topic, partition, offset: BigInt(offset), key, value, headers });
+        const place = { topic, topicId: "", partition, offset: BigInt(offset), epoch: -1 };
+        this.records.push({ ...place, key, value, headers });
       },
     });
+  }
+}
+
+export interface ForeignOffset {
+  readonly offset: bigint;
+  readonly metadata: string;
+}
+
+/** Sets the offset of a group without members, as the tools of Kafka do it. */
+export async function setOffset(
+  bootstrapBrokers: string[],
+  groupId: string,
+  topic: string,
+  offset: bigint,
+  metadata = "",
+): Promise<void> {
+  const client = new platformatic.Consumer({
+    clientId: "tool",
+    groupId,
+    bootstrapBrokers,
+    retries: 20,
+    retryDelay: 50,
+  });
+  try {
+    const coordinator = await client.findGroupCoordinator();
+    const connection = (await client.connectToBrokers([coordinator])).get(coordinator)!;
+    const place = { committedOffset: offset, committedLeaderEpoch: -1, committedMetadata: metadata };
+    const topics = [{ name: topic, partitions: [{ partitionIndex: 0, ...place }] }];
+    await platformatic.offsetCommitV9.api.async(connection, groupId, -1, "", null, topics);
+  } finally {
+    await client.close();
+  }
+}
+
+/** What a group has committed for a partition. */
+export async function offsetOf(brokers: string[], groupId: string, topic: string, wanted = 0): Promise<ForeignOffset> {
+  const admin = connect(brokers).admin();
+  await admin.connect();
+  try {
+    const [found] = await admin.fetchOffsets({ groupId, topics: [topic] });
+    const { offset = "-1", metadata } = found?.partitions.find(({ partition }) => partition === wanted) ?? {};
+    return { offset: BigInt(offset), metadata: metadata ?? "" };
+  } finally {
+    await admin.disconnect();
   }
 }
 

@@ -52,6 +52,21 @@ export async function createTopic(
   }
 }
 
+/** Resolves when no broker knows it any more. */
+export async function deleteTopic(bootstrapBrokers: string[], topic: string): Promise<void> {
+  const admin = new Admin({ clientId: clientId(), bootstrapBrokers, retries: 20, retryDelay: 100 });
+  try {
+    await admin.deleteTopics({ topics: [topic] });
+    const isGone = async (): Promise<boolean> => {
+      const { topics } = await admin.metadata({ topics: [topic], forceUpdate: true, retries: 0 });
+      return topics.get(topic) === undefined;
+    };
+    await until(() => isGone().catch(() => true), { what: `the end of ${topic}` });
+  } finally {
+    await admin.close();
+  }
+}
+
 /** Breaks every connection of a client, as a network does. */
 export function cutConnections(client: Producer | Consumer): void {
   for (const [, connection] of client.connections) connection.socket.destroy();

@@ -31,13 +31,14 @@ export async function kcatSend(
   brokers: string[],
   topic: string,
   lines: readonly string[],
-  options: { key?: string; headers?: Readonly<Record<string, string>> } = {},
+  options: { key?: string; headers?: Readonly<Record<string, string>>; partition?: number } = {},
 ): Promise<void> {
   const kcat = await requireCommand("kcat", { apt: "kcat" });
   const headers = Object.entries(options.headers ?? {}).flatMap(([name, value]) => ["-H", `${name}=${value}`]);
   const key = options.key === undefined ? [] : ["-k", options.key];
   const partitioner = ["-X", "partitioner=murmur2_random"];
-  const args = ["-b", brokers.join(), "-P", "-t", topic, ...key, ...headers, ...partitioner];
+  const place = options.partition === undefined ? [] : ["-p", String(options.partition)];
+  const args = ["-b", brokers.join(), "-P", "-t", topic, ...place, ...key, ...headers, ...partitioner];
   const child = spawn(kcat, args, { stdio: ["pipe", "ignore", "pipe"] });
   let errors = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => (errors += text));

@@ -159,8 +159,9 @@ describe("WaitingKeys", () => {
           if (first === undefined) continue;
           inHand = rest;
           first.dueAt = now + below(20);
-          if (below(2) === 0) waiting.routeOut(first, ["a", "b"][below(2)]!, first.dueAt);
-          else if (below(2) === 0) waiting.routeBack(first, now);
+          const dice = below(4);
+          if (dice < 2) waiting.routeOut(first, ["a", "b"][dice]!, first.dueAt);
+          else if (dice === 2) waiting.routeBack(first, now);
           first.draining = false;
           waiting.schedule(first);
         }

@@ -9,6 +9,7 @@ function batch(firstOffset: number, values: readonly string[], producer?: number
   return {
     firstOffset: BigInt(firstOffset),
     lastOffsetDelta: values.length - 1,
+    partitionLeaderEpoch: 1 + firstOffset,
     attributes: producer === undefined ? 0 : TRANSACTIONAL,
     producerId: BigInt(producer ?? -1),
     records: values.map((value, offsetDelta) => ({ offsetDelta, key: null, value: Buffer.from(value), headers: [] })),
@@ -34,7 +35,8 @@ function read(records: FetchedBatch[], aborted: readonly [producer: number, from
       firstOffset: BigInt(first),
     })),
   };
-  const { records: got, next } = committedRecords("t", fetched, BigInt(from));
+  const asked = { topic: "t", topicId: "t-1", next: BigInt(from), epoch: 0 };
+  const { records: got, next } = committedRecords(asked, fetched);
   return { values: got.map(({ offset, value }) => `${offset}:${String(value)}`), next };
 }
 
@@ -90,5 +92,14 @@ describe("committed records", () => {
 
   test("nothing at all leaves the position where it is", () => {
     expect(read([], [], 4)).toEqual({ values: [], next: 4n });
+  });
+
+  test("names each record for good: by topic id and leader epoch; the last batch gives the epoch of the next fetch", () => {
+    const asked = { topic: "t", topicId: "t-1", next: 1n, epoch: 0 };
+    const fetched = { partitionIndex: 3, errorCode: 0, records: [batch(0, ["a", "b"]), marker(2, 7, "commit")] };
+    const { records, epoch } = committedRecords(asked, fetched);
+    expect(records).toMatchObject([{ topic: "t", topicId: "t-1", partition: 3, offset: 1n, epoch: 1 }]);
+    expect(epoch).toBe(3);
+    expect(committedRecords(asked, { partitionIndex: 3, errorCode: 0, records: [] }).epoch).toBe(0);
   });
 });

@@ -79,8 +79,66 @@ describe("a batch to Kafka", () => {
   test("a partition without a leader gets nothing more; others go on", async () => {
     const to = broker((_, partition) => (partition === 0 ? NO_LEADER : undefined));
     const { statuses } = await produce(to, ["0a1", "0a2", "1b1", "1b2"], { maxBatchBytes: 10 });
-    expect(statuses).toBe("unavailable unavailable published published");
+    expect(statuses).toBe("unavailable held published published");
     expect(to.log).toEqual(["1:b1 ", "1:b2 "]);
+  });
+
+  test.each([
+    [3, "no such topic"],
+    [5, "no leader"],
+    [19, "too few replicas"],
+    [20, "too few replicas to keep it"],
+    [29, "no right to it"],
+    [56, "a broken disk"],
+  ])("code %i (%s) is the topic's outage, not that of all", async (code) => {
+    const to = broker((_, partition) => (partition === 0 ? { code } : undefined));
+    const { results } = await produce(to, ["0a1", "1b1"]);
+    expect(results).toMatchObject([{ status: "unavailable", route: "t" }, { status: "published" }]);
+    expect((results[0] as { error: Error }).error.message).toMatch(/^Kafka refused it for t, partition 0: /);
+  });
+
+  test.each([13, 31, 47, 90])("code %i is everybody's outage", async (code) => {
+    const { results } = await produce(
+      broker(() => ({ code })),
+      ["0a1"],
+    );
+    expect(results[0]?.status).toBe("unavailable");
+    expect(results[0]).not.toHaveProperty("route");
+  });
+
+  test("a topic that the client cannot find its way to keeps no other from being sent", async () => {
+    const sent: string[][] = [];
+    async function send({ messages }: KafkaSendOptions): Promise<unknown> {
+      const topics = [...new Set(messages.map(({ topic }) => topic))];
+      sent.push(topics);
+      if (topics.includes("gone"))
+        throw Object.assign(new Error("metadata failed"), { cause: new Error("Unknown topic gone.") });
+      const partitions = [{ partitionIndex: 1, errorCode: 5 }];
+      const response = { topics: [{ name: "lame", errorCode: 0, partitions }] };
+      if (topics.includes("lame")) throw Object.assign(new Error("Received response with error"), { response });
+      return undefined;
+    }
+    const producer = { ...broker(() => undefined).producer, send };
+    const settings = { producer, compression: undefined, maxBatchBytes: 1000, timeoutMs: 1000 };
+    const batch = new ProduceBatch(4, settings, new AbortController().signal);
+    for (const [index, topic] of ["fine", "gone", "lame", "fine"].entries()) {
+      const record = { topic, partition: 0, value: Buffer.from("1") };
+      batch.add({ index, message: { stream: topic, key: "k" }, record, size: 10 });
+    }
+    expect(await batch.run()).toMatchObject([
+      { status: "published" },
+      { status: "unavailable", route: "gone" },
+      { status: "unavailable", route: "lame" },
+      { status: "published" },
+    ]);
+    expect(sent).toEqual([["fine", "gone", "lame"], ["fine", "lame"], ["fine"]]);
+  });
+
+  test("what brokers confirmed while others failed is published", async () => {
+    const produced = { offsets: [{ topic: "t", partition: 1 }] };
+    const send = () => Promise.reject(Object.assign(new Error("a broker is gone"), { produced }));
+    const { statuses } = await produce({ producer: { ...broker(() => undefined).producer, send } }, ["0a1", "1b1"]);
+    expect(statuses).toBe("unavailable published");
   });
 
   test("what no answer came for is not known to be published", async () => {
@@ -91,14 +149,14 @@ describe("a batch to Kafka", () => {
   test("a refused record batch is narrowed down to the one at fault; its key waits, its neighbours go", async () => {
     const to = broker((values) => (values.includes("a2 ") ? TOO_LARGE : undefined));
     const { statuses } = await produce(to, ["0a1", "0b1", "0a2", "0b2", "0a3", "0-1"]);
-    expect(statuses).toBe("published published rejected published unavailable published");
+    expect(statuses).toBe("published published rejected published held published");
     expect(to.log.join("")).not.toContain("a3");
   });
 
   test("records that the broker names need no narrowing, and earlier ones of their key go", async () => {
     const to = broker((values) => (values.includes("a2 ") ? { code: 87, records: [1] } : undefined));
     const { statuses } = await produce(to, ["0a1", "0a2", "0b1", "0a3"]);
-    expect(statuses).toBe("published rejected published unavailable");
+    expect(statuses).toBe("published rejected published held");
     expect(to.requests()).toBe(2);
     expect(to.log).toEqual(["0:a1 b1 "]);
   });
@@ -111,7 +169,7 @@ describe("a batch to Kafka", () => {
   test("behind a barrier nothing of a key goes when an earlier message failed elsewhere", async () => {
     const to = broker((_, partition) => (partition === 0 ? NO_LEADER : undefined));
     const { statuses } = await produce(to, ["0a1", "1b1", "1a2", "1b2"], { barriers: [2] });
-    expect(statuses).toBe("unavailable published unavailable published");
+    expect(statuses).toBe("unavailable published held published");
     expect(to.log).toEqual(["1:b1 ", "1:b2 "]);
   });
 
