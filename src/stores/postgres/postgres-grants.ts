@@ -40,7 +40,7 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   }
   if (relay !== undefined) {
     grant(`select, insert (${columnsOfMessage}, created_at)`, names.message, relay);
-    for (const name of [names.no_news_until, names.settle]) grant("execute", `function ${name}`, relay);
+    for (const name of [names.no_news_until, names.settle, names.about]) grant("execute", `function ${name}`, relay);
     grant("select, delete", names.scheduled, relay);
     grant("update (enqueued_at)", names.enqueued_id, relay);
     for (const view of [names.all_message, names.message_status, names.segment, names.enqueued_id, names.receipt])
