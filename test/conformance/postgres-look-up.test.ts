@@ -75,7 +75,9 @@ describe.skipIf(!hasPostgres())("looking up messages in a long log", () => {
   ])("people find what is about %s by an index", async (text, count) => {
     const found = await pool.query("select position, status from txbox.about($1)", [text]);
     expect(found.rows).toHaveLength(count);
-    expect(await planOf("select * from txbox.about($1)", [text])).not.toMatch(/Seq Scan on message_0/);
+    const plan = await planOf("select * from txbox.about($1)", [text]);
+    expect(plan).toMatch(/Index/);
+    expect(plan).not.toMatch(/Seq Scan on message_0/);
   });
 
   async function planOf(text: string, values: unknown[]): Promise<string> {
