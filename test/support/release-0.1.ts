@@ -98,11 +98,17 @@ export function startWriterAs01(url: string, pauseMs = 2): OldWriter {
 function manyValues(ids: readonly string[]): string[] {
   const all = (value: string) => `{${ids.map(() => value).join(",")}}`;
   const [n, none] = [all("20"), all("NULL")];
-  return [`{${ids.join(",")}}`, n, all("7"), all("orders"), all("created"), all("k-7"), all("order"), all("b-7"), all("c-7")].concat(
-    none,
-    `{${ids.map(() => String.raw`"{\"n\":1}"`).join(",")}}`,
-    none,
-  );
+  return [
+    `{${ids.join(",")}}`,
+    n,
+    all("7"),
+    all("orders"),
+    all("created"),
+    all("k-7"),
+    all("order"),
+    all("b-7"),
+    all("c-7"),
+  ].concat(none, `{${ids.map(() => String.raw`"{\"n\":1}"`).join(",")}}`, none);
 }
 
 export interface OldRelay {
@@ -116,8 +122,9 @@ export interface OldRelay {
 const NEWS = `select txbox.no_news_until('', pg_snapshot_xmax(prev), array(select pg_snapshot_xip(prev))) is null
   from txbox.cursor where relay = '${RELAY}'`;
 const OPEN = `update txbox.cursor c set cur = pg_current_snapshot(), seq = seq + 1, done = 0, stamp = pg_current_xact_id() where relay = '${RELAY}' and cur is null`;
-const PAGE = `select m.position, m.id from txbox.message m, txbox.cursor c where c.relay = '${RELAY}' and m.position > c.done
-  and pg_visible_in_snapshot(m.xid, c.cur) and not pg_visible_in_snapshot(m.xid, c.prev) order by m.position limit 5000`;
+const CURSOR = `select done, prev, cur from txbox.cursor where relay = '${RELAY}'`;
+const PAGE = `select position, id from txbox.message where position > $1::bigint and not pg_visible_in_snapshot(xid, $2::pg_snapshot)
+  and pg_visible_in_snapshot(xid, $3::pg_snapshot) order by position limit 5000`;
 const SETTLE = `select * from txbox.cursor c, txbox.settle('${RELAY}', interval '1 hour', c.id, c.epoch, c.seq, $1::bigint, c.done, -1::bigint,
   $2::integer, c.prev, c.cur) where c.relay = '${RELAY}'`;
 const CLOSE = `update txbox.cursor set prev = cur, cur = null, done = 0, seq = seq + 1, stamp = pg_current_xact_id() where relay = '${RELAY}'`;
@@ -139,7 +146,12 @@ export function startRelayAs01(url: string): OldRelay {
       }
       await client.query(OPEN);
       for (;;) {
-        const { rows } = await client.query<[string, string]>({ text: PAGE, rowMode: "array" });
+        const cursor = await client.query<[string, string, string]>({ text: CURSOR, rowMode: "array" });
+        const { rows } = await client.query<[string, string]>({
+          text: PAGE,
+          values: cursor.rows[0]!,
+          rowMode: "array",
+        });
         const last = rows.at(-1);
         if (last === undefined) break;
         published.push(...rows.map(([, id]) => id));
