@@ -182,7 +182,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.1", () => {
     );
     const results = await Promise.all(pools.map((own) => createPostgresStore({ client: own }).migrator.migrate()));
     const versions = results.flat().map(({ version }) => version);
-    expect(versions.toSorted()).toEqual([...new Set(versions)].toSorted());
+    expect(new Set(versions).size).toBe(versions.length);
     expect(versions).toContain(4);
     await Promise.all(pools.map((own) => own.end()));
     expect(await schemaFingerprint(pool)).toEqual(await freshFingerprint());

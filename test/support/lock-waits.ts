@@ -15,9 +15,9 @@ export async function watchWriterWaits(url: string): Promise<LockWaits> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   let longestMs = 0;
-  let stopped = false;
+  const stop = new AbortController();
   const running = (async () => {
-    while (!stopped) {
+    while (!stop.signal.aborted) {
       const { rows } = await client.query<{ ms: number }>(WAITING);
       longestMs = Math.max(longestMs, rows[0]!.ms);
       await new Promise((resolve) => setTimeout(resolve, 10));
@@ -29,7 +29,7 @@ export async function watchWriterWaits(url: string): Promise<LockWaits> {
       return longestMs;
     },
     stop() {
-      stopped = true;
+      stop.abort();
       return running;
     },
   };

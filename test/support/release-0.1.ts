@@ -60,10 +60,10 @@ export function startWriterAs01(url: string, pauseMs = 2): OldWriter {
   const committed: string[] = [];
   const errors: unknown[] = [];
   let longestMs = 0;
-  let stopped = false;
+  const stop = new AbortController();
   const running = (async () => {
     await client.connect();
-    for (let turn = 0; !stopped; turn++) {
+    for (let turn = 0; !stop.signal.aborted; turn++) {
       const ids = turn % 2 === 0 ? [uuidv7()] : [uuidv7(), uuidv7()];
       const started = performance.now();
       try {
@@ -89,7 +89,7 @@ export function startWriterAs01(url: string, pauseMs = 2): OldWriter {
       return longestMs;
     },
     stop() {
-      stopped = true;
+      stop.abort();
       return running;
     },
   };
@@ -162,7 +162,7 @@ export function startRelayAs01(url: string): OldRelay {
     }
   })()
     .catch((error: unknown) => void errors.push(error))
-    .finally(() => client.end());
+    .finally(() => void client.end());
   return {
     published,
     errors,
