@@ -3,7 +3,8 @@ import pg from "pg";
 import type { ClientBase } from "pg";
 import { countRows, createBusinessTable, insertOrder } from "../lib/business.ts";
 import type { Contestant } from "../lib/contestant.ts";
-import { order } from "../lib/payload.ts";
+import { order, orderSql } from "../lib/payload.ts";
+import { shaped, shapedSql } from "../lib/shapes.ts";
 import { withClient } from "../lib/with-client.ts";
 
 const CREATE = `
@@ -20,8 +21,7 @@ create table outbox (
   attempts integer not null default 0,
   created_at timestamptz not null default now()
 );
-create index on outbox (status, created_at);
-create index on outbox (aggregate_type, aggregate_id);
+create index on outbox (created_at) where status = 'pending';
 create table receipt (
   consumer text not null,
   message_id text not null,
@@ -40,14 +40,26 @@ export function createHandWritten(url: string, { connections = 8 } = {}): Contes
       await withClient(url, (client) => client.query(CREATE));
       await createBusinessTable(url);
     },
-    async enqueue(client: ClientBase, seqs) {
+    async enqueue(client: ClientBase, seqs, shape) {
       const values = seqs.flatMap((seq) => {
-        const { orderId } = order(seq);
+        const { key, aggregateId, correlationId } = shaped(shape);
         const payload = JSON.stringify(order(seq));
-        const headers = JSON.stringify({ correlationId: `request-${orderId}`, schemaVersion: 1 });
-        return [randomUUID(), "orders", "order_created", orderId, "order", orderId, payload, headers];
+        const headers = JSON.stringify({ correlationId, schemaVersion: 1 });
+        return [randomUUID(), "orders", "order_created", key, "order", aggregateId, payload, headers];
       });
       await client.query(insertStatement(seqs.length), values);
+    },
+    async age(messages, shape) {
+      const [key, aggregate, correlation] = shapedSql(shape, "n");
+      await withClient(url, async (client) => {
+        await client.query(
+          `insert into outbox (${COLUMNS.join(", ")}) select gen_random_uuid(), 'orders', 'order_created', ${key}, 'order', ${aggregate},
+             ${orderSql("n")}, json_strip_nulls(json_build_object('correlationId', ${correlation}, 'schemaVersion', 1))
+           from generate_series(1, $1::bigint) n`,
+          [messages],
+        );
+        await client.query("vacuum analyze outbox");
+      });
     },
     stored: () => countRows(url, "outbox"),
     async receive(seq) {

@@ -1,4 +1,7 @@
 import type { ClientBase } from "pg";
+import { orderSql } from "../lib/payload.ts";
+import { shapedSql } from "../lib/shapes.ts";
+import type { Shape } from "../lib/shapes.ts";
 import { withClient } from "../lib/with-client.ts";
 
 /** Columns that the log fills by itself. */
@@ -18,6 +21,22 @@ export async function multiplyLog(url: string, messages: number): Promise<void> 
     await inParallel(url, [copyLoop(copy, have, middle), copyLoop(copy, middle, messages)]);
     await inParallel(url, indexes);
     await client.query("drop table seed");
+    await client.query("vacuum analyze txbox.message");
+  });
+}
+
+/** Messages of many keys, as a log has them that has been written to for long. */
+export async function ageLog(url: string, messages: number, shape: Shape): Promise<void> {
+  const [key, aggregate, correlation] = shapedSql(shape, "n");
+  await withClient(url, async (client) => {
+    const indexes = await dropIndexes(client);
+    await client.query(
+      `insert into txbox.message (id, size, lane, stream, type, key, aggregate_type, aggregate_id, correlation_id, headers, payload)
+       select ${idSql("n")}, 270, n % 64, 'orders', 'order_created', ${key}, 'order', ${aggregate}, ${correlation},
+         '{"schemaVersion":1}', ${orderSql("n")} from generate_series(1, $1::bigint) n`,
+      [messages],
+    );
+    await inParallel(url, indexes);
     await client.query("vacuum analyze txbox.message");
   });
 }

@@ -9,7 +9,9 @@ import type { Contestant, DrainOptions, DrainResult, Hearing } from "../lib/cont
 import { createHearing } from "../lib/hearing.ts";
 import { order } from "../lib/payload.ts";
 import type { Order } from "../lib/payload.ts";
-import { multiplyLog } from "./txbox-log.ts";
+import { shaped } from "../lib/shapes.ts";
+import type { Shape } from "../lib/shapes.ts";
+import { ageLog, multiplyLog } from "./txbox-log.ts";
 
 type Events = { order_created: Order };
 
@@ -24,19 +26,17 @@ export function createTxbox(url: string): Contestant {
   const outbox = createOutbox<Events, pg.ClientBase>({ store });
   const inbox = createInbox<Events, pg.ClientBase>({ store, consumer: "payments" });
 
-  const enqueue = async (client: pg.ClientBase, seqs: readonly number[]): Promise<void> => {
+  const enqueue = async (client: pg.ClientBase, seqs: readonly number[], shape: Shape): Promise<void> => {
     const messages = seqs.map((seq) => {
-      const payload = order(seq);
-      const { orderId } = payload;
-      const headers = { correlationId: `request-${orderId}`, schemaVersion: 1 };
+      const { key, aggregateId, correlationId } = shaped(shape);
       return {
         stream: "orders",
         type: "order_created" as const,
         aggregateType: "order",
-        aggregateId: orderId,
-        key: orderId,
-        payload,
-        headers,
+        aggregateId,
+        key,
+        payload: order(seq),
+        headers: correlationId === undefined ? { schemaVersion: 1 } : { correlationId, schemaVersion: 1 },
       };
     });
     const [only] = messages;
@@ -56,6 +56,7 @@ export function createTxbox(url: string): Contestant {
       await enqueue(
         client,
         Array.from({ length: Math.min(SEED, messages) }, (_, seq) => seq),
+        "plain",
       );
       await client.query("commit");
       client.release();
@@ -72,6 +73,7 @@ export function createTxbox(url: string): Contestant {
       return { handled: sink.handled, left: messages - sink.handled, ms, steady: sink.steady() };
     },
     enqueue,
+    age: (messages, shape) => ageLog(url, messages, shape),
     stored: () => countRows(url, "txbox.message"),
     async listen(): Promise<Hearing> {
       const hearing = createHearing();

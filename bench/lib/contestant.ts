@@ -1,4 +1,5 @@
 import type { ClientBase } from "pg";
+import type { Shape } from "./shapes.ts";
 
 export interface DrainOptions {
   /** How many messages are to be drained. */
@@ -48,7 +49,9 @@ export interface Contestant {
   drain?: (options: DrainOptions) => Promise<DrainResult>;
   listen?: () => Promise<Hearing>;
   /** Writes messages in the client's open transaction. */
-  enqueue?: (client: ClientBase, seqs: readonly number[]) => Promise<void>;
+  enqueue?: (client: ClientBase, seqs: readonly number[], shape: Shape) => Promise<void>;
+  /** Puts messages there that were written long ago. */
+  age?: (messages: number, shape: Shape) => Promise<void>;
   /** Puts messages into a broker, takes them from there and handles each in a transaction. */
   consume?: (messages: number) => Promise<ConsumeResult>;
   /** Writes a receipt and an order in one transaction. */

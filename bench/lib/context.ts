@@ -1,6 +1,7 @@
 import { createDatabase, startPostgres } from "../../test/harness/index.ts";
 import type { PostgresServer } from "../../test/harness/index.ts";
 import type { ContestantName } from "../contestants/index.ts";
+import { withClient } from "./with-client.ts";
 import { startPlayer } from "./player.ts";
 import type { Player } from "./player.ts";
 import type { Report } from "./report.ts";
@@ -22,6 +23,8 @@ export interface Context {
   say(text: string): void;
   /** The URL of a new, empty database. */
   database(): Promise<string>;
+  /** Writes down all that is in memory only, so that it does not fall into a measurement. */
+  checkpoint(): Promise<void>;
   /** Starts a contestant in a process of its own; it ends with the section. `more` is for those that need more. */
   player(name: ContestantName, url: string, ...more: string[]): Player;
   /** Ends the players started since the last call. */
@@ -46,6 +49,9 @@ export async function createContext(report: Report, quick: boolean): Promise<Con
       console.log(`${seconds.padStart(6)} s  ${text}`);
     },
     database: async () => (await createDatabase(server.url)).url,
+    async checkpoint() {
+      await withClient(server.url, (client) => client.query("checkpoint"));
+    },
     player(name, url, ...more) {
       const player = startPlayer(name, url, more);
       players.push(player);

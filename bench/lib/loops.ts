@@ -2,34 +2,53 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { insertOrder } from "./business.ts";
 import type { Contestant, Times } from "./contestant.ts";
+import { processCpuMs } from "./server-cpu.ts";
+import type { Shape } from "./shapes.ts";
 
 export interface LoopOptions {
   connections: number;
   ms: number;
   /** Messages per transaction. */
   batch?: number;
+  shape?: Shape;
 }
 
 export interface LoopResult {
   transactions: number;
   ms: number;
+  /** CPU time of the server's processes behind the connections; undefined where /proc is not there. */
+  serverCpuMs?: number | undefined;
 }
 
-/** As many transactions {begin; insert an order; enqueue; commit} as go, back to back on every connection. */
-export async function enqueueLoop(url: string, contestant: Contestant, options: LoopOptions): Promise<LoopResult> {
-  const { connections, ms, batch = 1 } = options;
+export type EnqueueLoop = (options: LoopOptions) => Promise<LoopResult>;
+
+/**
+ * As many transactions {begin; insert an order; enqueue; commit} as go, back to back on every connection. Connections stay
+ * for the next call, as an application's do.
+ */
+export function createEnqueueLoop(url: string, contestant: Contestant): EnqueueLoop {
+  const open: (pg.Client & { processID?: number })[] = [];
   let seq = 0;
-  return withClients(url, connections, (clients) =>
-    loop(clients, ms, async (client) => {
+  return async ({ connections, ms, batch = 1, shape = "plain" }) => {
+    while (open.length < connections) {
+      const client = new pg.Client({ connectionString: url });
+      await client.connect();
+      open.push(client);
+    }
+    const clients = open.slice(0, connections);
+    const cpu = (): number =>
+      clients.reduce((sum, { processID }) => sum + (processCpuMs(processID ?? 0) ?? Number.NaN), 0);
+    const before = cpu();
+    const result = await loop(clients, ms, async (client) => {
       await client.query("begin");
       await insertOrder(client, seq);
-      await contestant.enqueue?.(
-        client,
-        Array.from({ length: batch }, () => (seq += 1)),
-      );
+      const seqs = Array.from({ length: batch }, () => (seq += 1));
+      await contestant.enqueue?.(client, seqs, shape);
       await client.query("commit");
-    }),
-  );
+    });
+    const used = cpu() - before;
+    return { ...result, serverCpuMs: Number.isNaN(used) ? undefined : used };
+  };
 }
 
 /** As many messages as go through receipt and handler, so many at a time. */
@@ -62,7 +81,7 @@ export async function steadyWriter(url: string, contestant: Contestant, options:
           if (early >= 1) await sleep(early);
           await client.query("begin");
           await insertOrder(client, seq);
-          await contestant.enqueue?.(client, [seq]);
+          await contestant.enqueue?.(client, [seq], "plain");
           await client.query("commit");
           times.push([seq, process.hrtime.bigint().toString()]);
         }

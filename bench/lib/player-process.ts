@@ -2,8 +2,9 @@ import { flushCompileCache } from "node:module";
 import type { ContestantName } from "../contestants/index.ts";
 import { createContestant } from "../contestants/index.ts";
 import type { ConsumeResult, Contestant, DrainOptions, DrainResult, Hearing, Times } from "./contestant.ts";
-import { enqueueLoop, receiveLoop, steadyWriter } from "./loops.ts";
+import { createEnqueueLoop, receiveLoop, steadyWriter } from "./loops.ts";
 import type { LoopOptions, LoopResult, WriteOptions } from "./loops.ts";
+import type { Shape } from "./shapes.ts";
 
 export interface Usage {
   /** CPU time of this process so far, user and system. */
@@ -17,6 +18,7 @@ export interface Usage {
 export interface Operations {
   setup(): Promise<void>;
   fill(messages: number): Promise<void>;
+  age(messages: number, shape: Shape): Promise<void>;
   drain(options: DrainOptions): Promise<DrainResult>;
   consume(messages: number): Promise<ConsumeResult>;
   stored(): Promise<number>;
@@ -35,6 +37,7 @@ function createOperations(url: string, contestant: Contestant): Operations {
   return {
     setup: () => contestant.setup(),
     fill: (messages) => able(contestant.fill)(messages),
+    age: (messages, shape) => able(contestant.age)(messages, shape),
     drain: (options) => able(contestant.drain)(options),
     consume: (messages) => able(contestant.consume)(messages),
     stored: () => able(contestant.stored)(),
@@ -46,7 +49,7 @@ function createOperations(url: string, contestant: Contestant): Operations {
       await hearing?.stop();
     },
     write: (options) => steadyWriter(url, contestant, options),
-    enqueueLoop: (options) => enqueueLoop(url, contestant, options),
+    enqueueLoop: createEnqueueLoop(url, contestant),
     receiveLoop: (options) => receiveLoop(contestant, options),
     usage() {
       const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();

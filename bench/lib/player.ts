@@ -17,7 +17,7 @@ export interface Player extends Call {
 const PROCESS = fileURLToPath(new URL("player-process.ts", import.meta.url));
 
 /** Nothing here takes that long unless it hangs. */
-const CALL_MS = 120_000;
+const CALL_MS = 300_000;
 const COMPILED = fileURLToPath(new URL("../node_modules/.cache/compiled", import.meta.url));
 
 interface Reply {

@@ -40,6 +40,13 @@ export class Report {
     this.ratios.set(name, { value: a.value / b.value, ...medians, ...(goal === undefined ? {} : { goal }) });
   }
 
+  /** The middle of ratios that were taken side by side, slice by slice. */
+  pairedRatio(name: string, of: readonly number[], to: readonly number[], goal?: string): number {
+    const value = median(of.map((rate, i) => rate / to[i]!));
+    this.ratios.set(name, { value, ofMedians: median(of) / median(to), ...(goal === undefined ? {} : { goal }) });
+    return value;
+  }
+
   print(): void {
     table(
       ["figure", "value", "median", "unit", "note"],
@@ -52,7 +59,7 @@ export class Report {
       ]),
     );
     if (this.ratios.size === 0) return;
-    console.log("\nRatios (of the best rounds; of the medians beside it)");
+    console.log("\nRatios (of the best rounds, enqueue: the middle of its slices; of the medians beside it)");
     table(
       ["ratio", "value", "of medians", "goal"],
       Array.from(this.ratios, ([name, { value, ofMedians, goal }]) => [

@@ -41,7 +41,7 @@ async function backends(serverUrl: string, database: string): Promise<number[]> 
   });
 }
 
-function processCpuMs(pid: number): number | undefined {
+export function processCpuMs(pid: number): number | undefined {
   try {
     const [nanoseconds] = readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ");
     return Number(nanoseconds) / 1e6;

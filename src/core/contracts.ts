@@ -269,11 +269,25 @@ export interface MigrationStep {
   script: string;
 }
 
+/** Where a migration is that changes tables in use. */
+export interface MigrationProgress {
+  version: number;
+  name: string;
+  /** What comes now. */
+  title: string;
+  /** How many times, as far as it is known. */
+  left: number;
+}
+
+export interface MigrateOptions {
+  onProgress?: ((progress: MigrationProgress) => void) | undefined;
+}
+
 /** Numbered forward migrations under a lock. */
 export interface Migrator {
-  /** Steps not applied yet; `migrate` applies them and returns them. */
+  /** Steps not applied yet; `migrate` applies them and returns those that this process applied. */
   pending(): Promise<MigrationStep[]>;
-  migrate(): Promise<MigrationStep[]>;
+  migrate(options?: MigrateOptions): Promise<MigrationStep[]>;
   /** Throws `schema_missing`, `schema_outdated` or `schema_too_new`, naming the command to run. */
   check(): Promise<void>;
 }

@@ -46,14 +46,15 @@ describe.skipIf(!hasPostgres())("looking up messages in a long log", () => {
     [{ aggregateId: "a-8", aggregateType: "order" }, 10],
     [{ aggregateId: "b-7" }, 10],
     [{ correlationId: "c-7" }, 5],
+    // Without a correlation of its own a message begins a chain under its id.
+    [{ correlationId: "id-13" }, 0],
   ])("finds %o by an index", async (query, count) => {
     const plans: string[] = [];
     const watched = {
       totalCount: pool.totalCount,
       connect: pool.connect.bind(pool),
       async query(config: { text: string; values: unknown[] }) {
-        const { rows } = await pool.query<{ "QUERY PLAN": string }>(`explain ${config.text}`, config.values);
-        plans.push(rows.map((row) => row["QUERY PLAN"]).join("\n"));
+        plans.push(await planOf(config.text, config.values));
         return pool.query(config);
       },
     };
@@ -63,4 +64,24 @@ describe.skipIf(!hasPostgres())("looking up messages in a long log", () => {
     expect(plans[0]).toMatch(/Index/);
     expect(plans[0]).not.toMatch(/Seq Scan on message_0/);
   });
+
+  it.each([
+    ["id-7", 1],
+    ["a-7", 10],
+    ["a-8", 10],
+    ["b-7", 10],
+    ["c-7", 5],
+    ["nothing", 0],
+  ])("people find what is about %s by an index", async (text, count) => {
+    const found = await pool.query("select position, status from txbox.about($1)", [text]);
+    expect(found.rows).toHaveLength(count);
+    const plan = await planOf("select * from txbox.about($1)", [text]);
+    expect(plan).toMatch(/Index/);
+    expect(plan).not.toMatch(/Seq Scan on message_0/);
+  });
+
+  async function planOf(text: string, values: unknown[]): Promise<string> {
+    const { rows } = await pool.query<{ "QUERY PLAN": string }>(`explain ${text}`, values);
+    return rows.map((row) => row["QUERY PLAN"]).join("\n");
+  }
 });

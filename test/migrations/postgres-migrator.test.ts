@@ -26,7 +26,7 @@ describe.skipIf(!hasPostgres())("migrator", () => {
           fix: expect.stringContaining("txbox migrate"),
         });
         const pending = await migrator.pending();
-        expect(pending.map(({ version }) => version)).toEqual(pending.map((_, i) => i + 1));
+        expect(pending.map(({ version }) => version)).toEqual(MIGRATIONS.map(({ version }) => version));
         expect((await migrator.migrate()).map(({ version }) => version)).toEqual(pending.map(({ version }) => version));
         await migrator.check();
         expect(await migrator.pending()).toEqual([]);
@@ -109,6 +109,49 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     const { database, migrator } = storeParts(driver, { ...ODD, schema: "by hand" });
     for (const { script } of await migrator.pending()) await database.exec(script);
     await migrator.check();
+    await driver.close();
+  });
+
+  it("refuses a lane that no relay would read", async () => {
+    const driver = openDriver("node-postgres", base.url);
+    const { database, migrator, names } = storeParts(driver, { schema: "lanes" });
+    await migrator.migrate();
+    const call = (lane: number) =>
+      database.exec(
+        `call ${names.enqueue}('m${lane}', 1, ${lane}::smallint, 's', 't', null, null, null, null, null, '1', null)`,
+      );
+    await call(0);
+    await call(63);
+    await expect(call(64)).rejects.toMatchObject({ code: "23502", column: "lane" });
+    await expect(call(-1)).rejects.toMatchObject({ code: "23502", column: "lane" });
+    expect(await database.query(`select count(*) from ${names.message}`)).toEqual([["2"]]);
+    await driver.close();
+  });
+
+  it("tells what it is doing to a schema in use, and takes no harm from a listener that throws", async () => {
+    const driver = openDriver("node-postgres", base.url);
+    const { database, names } = storeParts(driver, { schema: "told" });
+    const first = {
+      version: 1,
+      name: "first",
+      sql: 'create table "txbox"."log" (n int); insert into "txbox"."log" values (1), (2);',
+    };
+    await createMigrator({ database, names, migrations: [first] }).migrate();
+    const left = 'select count(*) from "txbox"."log"';
+    const pieces = [
+      { title: "emptying", sql: 'delete from "txbox"."log" where n = (select min(n) from "txbox"."log");', left },
+      { title: "noting", sql: 'create table "txbox"."noted" ();' },
+    ];
+    const migrations = [first, { version: 2, name: "second", pieces }];
+    const told: string[] = [];
+    const applied = await createMigrator({ database, names, migrations }).migrate({
+      onProgress({ version, title, left: runs }) {
+        told.push(`${version} ${title} ${runs}`);
+        throw new Error("a listener at fault");
+      },
+    });
+    expect(told).toEqual(["2 emptying 2", "2 emptying 1", "2 noting 1"]);
+    expect(applied.map(({ name }) => name)).toEqual(["second"]);
     await driver.close();
   });
 

@@ -6,7 +6,9 @@ export const migrateCommand: Command = defineCommand({
   name: "migrate",
   summary: "create or upgrade the txbox tables",
   usage: ["migrate [--dry-run]"],
-  about: "Applies what is pending in one transaction under a lock, so any number of processes may run it at once.",
+  about:
+    "Applies what is pending under a lock, so any number of processes may run it at once. Tables in use are changed piece " +
+    "by piece, while writers and relays go on; a run that was interrupted is taken up by the next.",
   flags: {
     "dry-run": { kind: "switch", help: "print the pending SQL for psql (or commands for mongosh), and change nothing" },
   },
@@ -24,11 +26,14 @@ export const migrateCommand: Command = defineCommand({
     }
     const pending = await store.migrator.pending();
     if (pending.length > 0) output.note(`Applying ${plural(pending.length, "migration")} to ${where} …`);
-    const applied = await store.migrator.migrate();
+    const applied = await store.migrator.migrate({
+      onProgress: ({ version, name, title, left }) =>
+        output.note(`${label(version, name)}: ${title}${left > 1 ? ` (${left} left)` : ""} …`),
+    });
     output.result({ applied: applied.map(({ version, name }) => ({ version, name })) }, () =>
       applied.length === 0
         ? "The schema is up to date.\n"
-        : applied.map(({ version, name }) => `Applied ${String(version).padStart(4, "0")}_${name}\n`).join(""),
+        : applied.map(({ version, name }) => `Applied ${label(version, name)}\n`).join(""),
     );
   },
 });
@@ -37,8 +42,10 @@ export const migrateCommand: Command = defineCommand({
 function script(pending: readonly MigrationStep[], mongosh: boolean): string {
   const comment = mongosh ? "//" : "--";
   if (pending.length === 0) return `${comment} The schema is up to date.\n`;
-  const steps = pending.map(
-    ({ version, name, script }) => `${comment} ${String(version).padStart(4, "0")}_${name}\n${script.trim()}\n`,
-  );
-  return mongosh ? steps.join("\n") : `begin;\n\n${steps.join("\n")}\ncommit;\n`;
+  const steps = pending.map(({ version, name, script }) => `${comment} ${label(version, name)}\n${script.trim()}\n`);
+  return steps.join("\n");
+}
+
+function label(version: number, name: string): string {
+  return `${String(version).padStart(4, "0")}_${name}`;
 }

@@ -51,15 +51,20 @@ class Conditions {
   }
 }
 
+/** What the look-up index of the log holds, written as it is there: key, aggregate and correlation share one. */
+function hashed(value: string): string {
+  return `array[hashtext(key), hashtext(coalesce(aggregate_id, key)), hashtext(coalesce(correlation_id, key))] @> array[hashtext(${value})]`;
+}
+
 async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
   const c = new Conditions()
     .add(query.id, (p) => `id = ${p}`)
     .add(query.stream, (p) => `stream = ${p}`)
-    .add(query.key, (p) => `key = ${p}`)
+    .add(query.key, (p) => `${hashed(p)} and key = ${p}`)
     .add(query.aggregateType, (p) => `aggregate_type = ${p}`)
-    .add(query.aggregateId, (p) => `aggregate_id = ${p}`)
+    .add(query.aggregateId, (p) => `${hashed(p)} and aggregate_id = ${p}`)
     // A message without a correlation of its own is the first of its chain.
-    .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
+    .add(query.correlationId, (p) => `(${hashed(p)} and correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);
   const rows = await sql.query(
     `select ${messageColumns()}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)

@@ -108,8 +108,9 @@ class Segments {
     if (known.length > 0) return;
     const table = names.of(`message_${n}`);
     const [from, to] = [n * SEGMENT_SIZE, (n + 1n) * SEGMENT_SIZE];
-    await sql.query(`create table ${table} (like ${names.message} including defaults including constraints including indexes,
-      check (position >= ${from} and position < ${to}))`);
+    await sql.query(
+      `create table ${table} (like ${names.message} including defaults including constraints including indexes)`,
+    );
     await sql.query(`alter table ${names.message} attach partition ${table} for values from (${from}) to (${to})`);
     await sql.query(`insert into ${names.segment} (n) values (${n})`);
   }

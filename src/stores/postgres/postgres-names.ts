@@ -24,6 +24,7 @@ const TABLES = [
   "no_news_until",
   "settle",
   "settle_batch",
+  "about",
 ] as const;
 
 export type TableName = (typeof TABLES)[number];
@@ -54,7 +55,8 @@ export function postgresNames({ schema, tablePrefix }: NameOptions): Names {
 export function renameDefaults(sql: string, names: Names): string {
   return sql
     .replaceAll(/"txbox"\."(\w+)"/g, (_, table: string) => names.of(table))
-    .replaceAll(/"txbox"(?!\.)/g, () => names.schema);
+    .replaceAll(/"txbox"(?!\.)/g, () => names.schema)
+    .replaceAll("'txbox_lock_scope'", () => `$txbox_name$${names.lockScope}$txbox_name$`);
 }
 
 function requireIdentifier(option: string, value: unknown, min: number, max: number): void {

@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { MIGRATIONS } from "../../../src/stores/postgres/migrations/index.ts";
 import { databaseOf, type Database } from "../../../src/stores/postgres/postgres-client.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/postgres-store.ts";
 import type { Driver } from "../../support/postgres-drivers.ts";
@@ -40,8 +41,7 @@ export class SchemaPool {
     try {
       const [row] = await this.database.query(
         `select (select count(*) from ${schema}.segment where closed_at is null and n < 2) = 2
-           and (select min(version) from ${schema}.migration) = 1
-           and (select max(version) = count(*) from ${schema}.migration) and to_regclass('${schema}.own') is not null`,
+           and (select count(*) = ${MIGRATIONS.length} and max(version) = ${MIGRATIONS.at(-1)!.version} from ${schema}.migration) and to_regclass('${schema}.own') is not null`,
       );
       return row?.[0] === "t";
     } catch {
