@@ -1,3 +1,4 @@
+import { adminCases } from "./admin-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
@@ -24,6 +25,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...claimCases,
   ...parkingCases,
   ...deadLetterCases,
+  ...adminCases,
   ...leaseCases,
   ...crashCases,
   ...sharingCases,

@@ -39,8 +39,8 @@ export async function postgresContext({ driver, other, schemas }: Clients): Prom
     },
     async spoilSchema(state) {
       if (state === "missing") await database.exec(`drop schema ${schema} cascade`);
-      // A version before the first stands for an old one, since there is only one so far.
-      else if (state === "older") await database.query(`update ${schema}.migration set version = -1`);
+      // Versions before the first stand for old ones.
+      else if (state === "older") await database.query(`update ${schema}.migration set version = version - 1000`);
       else await database.query(`insert into ${schema}.migration (version, name) values (9999, 'later')`);
     },
     withRetention: (retention) => open(driver, retention),
