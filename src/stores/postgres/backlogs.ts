@@ -21,6 +21,12 @@ const SAMPLE = 1000;
 const firstSegment = (names: Names, transaction: string): string =>
   `(select coalesce(min(s.n), 0) * ${SEGMENT_SIZE} from ${names.segment} s where s.horizon is null or s.horizon > ${transaction})`;
 
+/**
+ * Messages of the transaction x. As a range, in its order: so only the index over transactions will do. By an equality the
+ * planner may walk a whole segment instead, where it takes x for one that has written most of it.
+ */
+const OF_ONE = "m.xid >= x and m.xid <= x";
+
 /** The backlog of every cursor, by its id, without what is parked. */
 export async function backlogs(sql: SqlRunner, names: Names): Promise<Map<string, Backlog>> {
   const [extent] = await sql.query(
@@ -91,11 +97,11 @@ cross join lateral (
     union all
     select m.* from (${rows("c.cur is not null and m.xid >= pg_snapshot_xmax(c.cur)", "m.xid")} ${some}) m where m.position <= c.reached
     union all
-    select m.* from pg_snapshot_xip(c.cur) x cross join lateral (${rows("m.xid = x", "m.position")} offset 0) m
+    select m.* from pg_snapshot_xip(c.cur) x cross join lateral (${rows(OF_ONE, "m.xid")} offset 0) m
     where x >= c.horizon and m.position <= c.reached) m) past
 cross join lateral (
   select count(*) as matching, min(m.created_at) as created from pg_snapshot_xip(c.prev) x
-  cross join lateral (${rows("m.xid = x", "m.position", "late_start")} offset 0) m
+  cross join lateral (${rows(OF_ONE, "m.xid", "late_start")} offset 0) m
   where ${ofRelay} and (c.cur is null or m.position > c.done or not pg_visible_in_snapshot(m.xid, c.cur))) late`;
 }
 

@@ -178,7 +178,7 @@ class Segments {
       `select distinct c.relay from ${names.cursor} c where
          (select m.xid from ${table} m where m.xid >= pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
          or exists (select 1 from pg_snapshot_xip(c.prev) x where
-              (select m.position from ${table} m where m.xid = x and m.position > c.floor order by m.position limit 1) is not null)
+              (select m.xid from ${table} m where m.xid >= x and m.xid <= x and m.position > c.floor order by m.xid limit 1) is not null)
        union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
     );
     return rows.map((row) => row[0]!);
