@@ -72,7 +72,7 @@ describe.each(["path", "embedded"] as const)("a log of many segments, on Postgre
     expect(compiled(figures)).toEqual([]);
     // The present one, the next one and the one after that: however many are behind.
     expect(segmentsIn(figures)).toBeLessThanOrEqual(3);
-    expect(figures.length).toBeLessThanOrEqual(12);
+    expect(figures.length).toBeLessThanOrEqual(14);
 
     for (const query of [{ id: "none" }, { key: "k7" }, { correlationId: "none" }]) {
       const found = await watched(({ admin }) => admin.find(query));

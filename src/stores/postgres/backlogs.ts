@@ -12,7 +12,7 @@ export interface Backlog {
 
 /** Up to here the messages behind a cursor are looked at, and for all cursors together up to the second number. */
 const LOOKED_AT = 10_000;
-const LOOKED_AT_IN_ALL = 1_000_000;
+const LOOKED_AT_IN_ALL = 200_000;
 const LEAST_LOOKED_AT = 100;
 /** Over how many positions of a segment the share of rows per position is taken. */
 const SAMPLE = 1000;
@@ -81,11 +81,11 @@ function backlogsSql(names: Names, from: string, limit: number): string {
   return `
 select c.id, past.seen, past.matching, past.first, ${age("past.created")}, late.matching, ${age("late.created")}
 from (
-  select c.id, c.prev, c.cur, c.done, c.floor, pg_snapshot_xmax(c.prev) as horizon, r.streams, coalesce(l.lanes, 0) as lanes,
+  select c.id, c.prev, c.cur, c.done, c.floor, pg_snapshot_xmax(c.prev) as horizon, r.streams,
+    (select bit_or(1::bigint << l.lane) from ${names.lane} l where l.relay = c.relay and l.cursor_id = c.id) as lanes,
     greatest(coalesce(c.lo, 0) - 1, c.done) as reached,
     ${firstSegment(names, "pg_snapshot_xmax(c.prev)")} as start, ${firstSegment(names, "pg_snapshot_xmin(c.prev)")} as late_start
   from ${names.cursor} c join ${names.relay} r on r.name = c.relay
-  left join (select cursor_id, bit_or(1::bigint << lane) as lanes from ${names.lane} group by cursor_id) l on l.cursor_id = c.id
   offset 0) c
 cross join lateral (
   select count(*) as seen, count(*) filter (where ${past}) as matching, min(m.position) filter (where ${past}) as first,

@@ -20,6 +20,13 @@ export const IN_ORDER: readonly (readonly [setting: string, value: string])[] = 
   ["enable_mergejoin", "off"],
 ];
 
+/** The same for the first rows of an index, where sorting could only mean to have read all of them. */
+export const FIRST_ONLY: readonly (readonly [setting: string, value: string])[] = [
+  ...BY_INDEX,
+  ["enable_bitmapscan", "off"],
+  ["enable_sort", "off"],
+];
+
 /** Transactions with settings of their own. What the server gave up for another transaction is run again. */
 export class PlannedTransactions {
   readonly #database: Database;

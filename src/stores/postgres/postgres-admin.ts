@@ -4,7 +4,7 @@ import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { Conditions } from "./conditions.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
 import { dateOf, fieldsOf, messageColumns } from "./log-message.ts";
-import { BY_INDEX, PlannedTransactions } from "./planned-transactions.ts";
+import { BY_INDEX, FIRST_ONLY, PlannedTransactions } from "./planned-transactions.ts";
 import type { Database, Row, SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, SOUND } from "./postgres-cursor.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
@@ -22,7 +22,7 @@ export function createAdmin({ database, sql, names }: AdminOptions): Admin {
   const transactions = new PlannedTransactions(database, names);
   return checkedAdmin({
     find: (query) => find(transactions, names, query),
-    relays: () => transactions.read(BY_INDEX, (reading) => relayFigures(reading, names)),
+    relays: () => transactions.read(FIRST_ONLY, (reading) => relayFigures(reading, names)),
     pause: (relay) => setPaused(sql, names, relay, true),
     resume: (relay) => setPaused(sql, names, relay, false),
     rewind: (relay, target) => rewind(transactions, names, relay, target),

@@ -5,36 +5,47 @@ import { plainArray } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
 /**
- * State of every relay, in at most seven statements however many relays, cursors and segments there are. Nothing that is
+ * State of every relay, in at most nine statements however many relays, cursors and segments there are. Nothing that is
  * settled is looked at; what waits is counted up to a limit.
  */
 export async function relayFigures(sql: SqlRunner, names: Names): Promise<RelayInfo[]> {
-  const relays = await sql.query(relaysSql(names));
+  const relays = await sql.query(`select name, array_to_json(streams), paused from ${names.relay} order by name`);
   if (relays.length === 0) return [];
   const cursors = Map.groupBy(await sql.query(cursorsSql(names)), ([relay]) => relay!);
+  // Each by itself: joined, they would be counted again for every relay where the planner knows too little.
+  const parked = await byRelay(sql, `select relay, count(*), min(position) from ${names.parked} group by relay`);
+  const blocked = await byRelay(sql, `select relay, count(*) from ${names.blocked} group by relay`);
+  const dead = await byRelay(sql, `select relay, count(*) from ${names.dead} where state = 'dead' group by relay`);
   const waiting = await ages(
     sql,
     names,
-    relays.flatMap(([, , , , , , first]) => first ?? []),
+    [...parked.values()].map(([, , first]) => first!),
   );
   const counted = await backlogs(sql, names);
-  return relays.map(([name, streams, paused, parked, blockedKeys, dead, firstParked]) => {
-    const own = cursors.get(name!) ?? [];
+  const count = (rows: Map<string, Row>, relay: string): number => Number(rows.get(relay)?.[1] ?? 0);
+  return relays.map((row) => {
+    const name = row[0]!;
+    const [, streams, paused] = row;
+    const own = cursors.get(name) ?? [];
     const found = own.flatMap(({ 6: id }) => counted.get(id!) ?? []);
     return {
-      name: name!,
+      name,
       streams: streams == null ? null : (JSON.parse(streams) as string[]),
       paused: paused === "t",
       lanes: own.map(ownerOf),
       published: own.reduce((sum, cursor) => sum + BigInt(cursor[5]!), 0n),
-      pending: found.reduce((sum, { pending }) => sum + pending, Number(parked)),
+      pending: found.reduce((sum, { pending }) => sum + pending, count(parked, name)),
       pendingEstimated: found.some(({ estimated }) => estimated),
-      oldestPendingAgeMs: oldest(found, waiting.get(firstParked ?? "")),
-      parked: Number(parked),
-      blockedKeys: Number(blockedKeys),
-      dead: Number(dead),
+      oldestPendingAgeMs: oldest(found, waiting.get(parked.get(name)?.[2] ?? "")),
+      parked: count(parked, name),
+      blockedKeys: count(blocked, name),
+      dead: count(dead, name),
     };
   });
+}
+
+async function byRelay(sql: SqlRunner, text: string): Promise<Map<string, Row>> {
+  return new Map((await sql.query(text)).map((row) => [row[0]!, row]));
 }
 
 function ownerOf([, owner, epoch, leaseMs, lanes]: Row): RelayInfo["lanes"][number] {
@@ -52,21 +63,11 @@ function oldest(found: readonly Backlog[], parkedMs: number | undefined): number
   return age === null ? null : Math.round(age);
 }
 
-function relaysSql(n: Names): string {
-  return `
-select r.name, array_to_json(r.streams), r.paused, coalesce(p.n, 0), coalesce(b.n, 0), coalesce(d.n, 0), p.first
-from ${n.relay} r
-left join (select relay, count(*) as n, min(position) as first from ${n.parked} group by relay) p on p.relay = r.name
-left join (select relay, count(*) as n from ${n.blocked} group by relay) b on b.relay = r.name
-left join (select relay, count(*) as n from ${n.dead} where state = 'dead' group by relay) d on d.relay = r.name
-order by r.name`;
-}
-
 function cursorsSql(n: Names): string {
   return `
-select c.relay, c.owner, c.epoch, date_part('epoch', c.lease_until - clock_timestamp()) * 1000, coalesce(l.n, 0), c.settled, c.id
-from ${n.cursor} c left join (select cursor_id, count(*) as n from ${n.lane} group by cursor_id) l on l.cursor_id = c.id
-order by c.id`;
+select c.relay, c.owner, c.epoch, date_part('epoch', c.lease_until - clock_timestamp()) * 1000,
+  (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), c.settled, c.id
+from ${n.cursor} c order by c.id`;
 }
 
 /** How old the messages at these positions are, in ms. Written out, so that only their own segments are planned for. */
