@@ -94,9 +94,7 @@ async function list(context: CliContext, { limit = 100, ...query }: DeadQuery): 
   const first = await admin.dead({ ...query, limit: Math.min(PAGE, limit) });
   if (limit <= PAGE || first.length < PAGE) {
     output.result({ dead: first.map(messageRecord) }, () =>
-      first.length === 0
-        ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n`
-        : deadTable(first),
+      first.length === 0 ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n` : deadTable(first),
     );
     return;
   }
@@ -113,9 +111,14 @@ async function list(context: CliContext, { limit = 100, ...query }: DeadQuery): 
   if (output.json) output.write("\n  ]\n}\n");
 }
 
-async function* pages(admin: Admin, query: DeadQuery, limit: number, first: DeadLetter[]): AsyncGenerator<DeadLetter[]> {
+async function* pages(
+  admin: Admin,
+  query: DeadQuery,
+  limit: number,
+  first: DeadLetter[],
+): AsyncGenerator<DeadLetter[]> {
   let page = first;
-  for (let left = limit; page.length > 0; ) {
+  for (let left = limit; page.length > 0;) {
     yield page;
     left -= page.length;
     const after: DeadPlace | undefined = page.at(-1);

@@ -127,7 +127,11 @@ async function heldByRelay({ outbox }: Tables): Promise<Map<string, Pile>> {
 
 async function deadByRelay({ dead }: Tables): Promise<Map<string, Pile>> {
   const rows = await dead.aggregate(
-    [{ $match: { state: "dead" } }, { $project: { _id: 0, relay: 1 } }, { $group: { _id: "$relay", count: { $sum: 1 } } }],
+    [
+      { $match: { state: "dead" } },
+      { $project: { _id: 0, relay: 1 } },
+      { $group: { _id: "$relay", count: { $sum: 1 } } },
+    ],
     { hint: "txbox_letters_of_relay" },
   );
   return byRelay(rows);

@@ -267,8 +267,7 @@ async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOpti
     // Only the version that was looked at: a row that was written again meanwhile may be needed again.
     const text = `with gone as (delete from ${table} t using (${rows}) x where t.ctid = x.id and t.xmin = x.version returning 1)
       select count(*) from gone`;
-    const deleted = async () =>
-      Number((await transactions.write(BY_LOCATION, (sql) => sql.query(text)))[0]?.[0]);
+    const deleted = async () => Number((await transactions.write(BY_LOCATION, (sql) => sql.query(text)))[0]?.[0]);
     while ((await deleted()) === CHUNK);
   }
 }

@@ -38,7 +38,15 @@ const NO_OBJECT: readonly unknown[] = [undefined, null, 7, "r", true, Symbol("r"
 const NO_POSITION: readonly unknown[] = [undefined, null, 7, "7", {}, { $gt: 0 }, [], Symbol("7"), -1n, 2n ** 63n];
 const NO_LIMIT: readonly unknown[] = [undefined, null, 0, -1, 1.5, Number.NaN, Infinity, "5", 5n, {}, [5]];
 const NO_STATE: readonly unknown[] = [undefined, null, "DEAD", "dead\0", { $ne: "" }, ["dead"], 7];
-const NO_PLACE: readonly unknown[] = [undefined, null, "r", 7, {}, { position: 1n }, { position: 1n, relay: { $gt: "" } }];
+const NO_PLACE: readonly unknown[] = [
+  undefined,
+  null,
+  "r",
+  7,
+  {},
+  { position: 1n },
+  { position: 1n, relay: { $gt: "" } },
+];
 const NO_TARGET: readonly unknown[] = [
   undefined,
   null,
@@ -82,11 +90,11 @@ function refusals(admin: Admin): [what: string, call: Call, values: readonly unk
     ...commands.flatMap((call) => [
       of(call, "all", [undefined, null, false, 1, "true", {}]),
       ["limit", (limit: never) => call({ all: true, limit }), NO_LIMIT] as [string, Call, readonly unknown[]],
-      [
-        "onProgress",
-        (onProgress: never) => call({ all: true }, onProgress),
-        [null, {}, 7, "f"],
-      ] as [string, Call, readonly unknown[]],
+      ["onProgress", (onProgress: never) => call({ all: true }, onProgress), [null, {}, 7, "f"]] as [
+        string,
+        Call,
+        readonly unknown[],
+      ],
     ]),
     ...[admin.pause, admin.resume, admin.drop].map(
       (call) => ["relay", call as Call, NO_TEXT] as [string, Call, readonly unknown[]],
@@ -197,16 +205,26 @@ export const adminCases: readonly StoreCase[] = [
     name: "requeues many at once, part by part, and says how far it is",
     async run(context) {
       const count = 2300;
-      const consumer = await joined(context.store, { batch: { messages: 1000, bytes: 10_000_000 } }, { judge: () => dead() });
+      const consumer = await joined(
+        context.store,
+        { batch: { messages: 1000, bytes: 10_000_000 } },
+        { judge: () => dead() },
+      );
       for (let from = 1; from <= count; from += 1000) {
-        await enqueue(context, ...range(from, Math.min(from + 999, count)).map((n) => message(n, { key: `k${n % 50}` })));
+        await enqueue(
+          context,
+          ...range(from, Math.min(from + 999, count)).map((n) => message(n, { key: `k${n % 50}` })),
+        );
       }
       while ((await consumer.drain()).length > 0);
       await consumer.session.leave();
       const { admin } = context.store;
       const heard: number[] = [];
       assert.equal(await admin.requeue({ relay: "r" }, (soFar) => void heard.push(soFar)), count);
-      assert.ok(heard.every((n, i) => n > (heard[i - 1] ?? 0)), heard.join(", "));
+      assert.ok(
+        heard.every((n, i) => n > (heard[i - 1] ?? 0)),
+        heard.join(", "),
+      );
       assert.equal(heard.at(-1), count);
       assert.equal(await admin.discard({ relay: "r", limit: 2100 }), 2100);
       const letters = await allPages(admin, {}, 1000);
