@@ -11,7 +11,9 @@ export interface Column<Row> {
 /** Plain columns with a ruled head; wide enough for what is in them and no wider. */
 export function formatTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): string {
   const cells = rows.map((row) => columns.map((column) => cut(textOf(column.value(row)), column.max)));
-  const widths = columns.map(({ title }, i) => Math.max(title.length, ...cells.map((line) => widthOf(line[i] ?? ""))));
+  const widths = columns.map(({ title }, i) =>
+    cells.reduce((width, line) => Math.max(width, widthOf(line[i] ?? "")), title.length),
+  );
   const lineOf = (line: readonly string[]): string =>
     line
       .map((text, i) => pad(text, widths[i] ?? 0, columns[i]?.align === "right"))

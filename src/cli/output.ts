@@ -61,16 +61,25 @@ export class Output {
 
   /** Lines of NDJSON; resolves when the other end of the pipe took them. */
   deliver(values: readonly unknown[]): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#stdout.write(values.map((value) => `${jsonText(value)}\n`).join(""), (error) => {
-        if (error) reject(new UnavailableError("Nobody reads stdout any more", { cause: error }));
-        else resolve();
-      });
-    });
+    return this.#send(values.map((value) => `${jsonText(value)}\n`).join(""));
   }
 
   text(text: string): void {
     this.#stdout.write(printableLines(text));
+  }
+
+  /** A piece of a long result, as JSON or text with printable values; resolves when the other end of the pipe took it. */
+  piece(text: string): Promise<void> {
+    return this.#send(this.json ? text : printableLines(text));
+  }
+
+  #send(text: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#stdout.write(text, (error) => {
+        if (error) reject(new UnavailableError("Nobody reads stdout any more", { cause: error }));
+        else resolve();
+      });
+    });
   }
 
   styled(style: Style, text: string): void {

@@ -326,6 +326,7 @@ export interface MessageQuery {
   aggregateId?: string;
   correlationId?: string;
   relay?: string;
+  /** From 1 to 10,000. Default 100. */
   limit?: number;
 }
 
@@ -355,20 +356,42 @@ export interface DeadLetter extends Message {
   diedAt: Date;
 }
 
-export interface DeadQuery {
+/** A place in the order of dead letters: any letter marks its own. */
+export type DeadPlace = Pick<DeadLetter, "position" | "relay" | "stream" | "id">;
+
+export interface DeadFilter {
   relay?: string;
   id?: string;
   position?: bigint;
   stream?: string;
   type?: string;
   key?: string;
+}
+
+/** Which dead letters to show, oldest first. */
+export interface DeadQuery extends DeadFilter {
+  /** Default "dead". */
   state?: DeadLetter["state"];
+  /** Only what comes after this letter: the last one of a page gives the next page. */
+  after?: DeadPlace;
+  /** From 1 to 10,000. Default 100. */
+  limit?: number;
+}
+
+/** Which dead letters a command is for: those that match every field of the filter, or all. */
+export interface DeadChoice extends DeadFilter {
+  /** All of them, or all of `relay`. It has to be said: a choice without a filter is refused. */
+  all?: true;
+  /** At most so many, oldest first. Default: no limit. */
   limit?: number;
 }
 
 export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: Date };
 
-/** What people and tools see and change. Changes to dead letters are commands that the lane's owner carries out. */
+/**
+ * What people and tools see and change. Changes to dead letters are commands that the lane's owner carries out. Every
+ * argument is checked: a field that is unknown, undefined or of another type is refused with `invalid_option`.
+ */
 export interface Admin {
   find(query: MessageQuery): Promise<MessageInfo[]>;
   relays(): Promise<RelayInfo[]>;
@@ -377,9 +400,13 @@ export interface Admin {
   rewind(relay: string, target: RewindTarget): Promise<void>;
   drop(relay: string): Promise<void>;
   dead(query: DeadQuery): Promise<DeadLetter[]>;
-  /** Brings dead letters back, in order within a key; how many. */
-  requeue(query: DeadQuery): Promise<number>;
-  discard(query: DeadQuery): Promise<number>;
+  /**
+   * Brings dead letters back, in order within a key; how many. Large numbers are written in parts, oldest first, each part
+   * for good: `onProgress` hears after each how many there are so far.
+   */
+  requeue(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
+  /** Gives dead letters up; written like `requeue`. */
+  discard(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
 }
 
 // ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -52,10 +52,10 @@ describe.skipIf(!hasPostgres())("looking up messages in a long log", () => {
     const plans: string[] = [];
     const watched = {
       totalCount: pool.totalCount,
-      connect: pool.connect.bind(pool),
-      async query(config: { text: string; values: unknown[] }) {
-        plans.push(await planOf(config.text, config.values));
-        return pool.query(config);
+      query: pool.query.bind(pool),
+      async connect() {
+        const client = await pool.connect();
+        return watchedClient(client, (plan) => plans.push(plan));
       },
     };
     const { admin } = createPostgresStore({ client: watched as never });
@@ -85,3 +85,21 @@ describe.skipIf(!hasPostgres())("looking up messages in a long log", () => {
     return rows.map((row) => row["QUERY PLAN"]).join("\n");
   }
 });
+
+/** Explains every look at the log before it is taken, under the settings of its transaction. */
+function watchedClient(client: pg.PoolClient, onPlan: (plan: string) => void): object {
+  const explained = async (config: string | { text: string; values: unknown[] }): Promise<unknown> => {
+    if (typeof config !== "string" && config.text.includes("message_status")) {
+      const { rows } = await client.query<{ "QUERY PLAN": string }>(`explain ${config.text}`, config.values);
+      onPlan(rows.map((row) => row["QUERY PLAN"]).join("\n"));
+    }
+    return client.query(config as string);
+  };
+  return new Proxy(client, {
+    get(target, name) {
+      if (name === "query") return explained;
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+}

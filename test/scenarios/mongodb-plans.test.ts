@@ -144,11 +144,11 @@ it.for(BY)(
       for (const publisher of publishers) publisher.heal();
       await sleep(500);
       await store.admin.requeue({ type: "never" });
-      await store.admin.requeue({ limit: 2 });
+      await store.admin.requeue({ all: true, limit: 2 });
       await first.stop();
       await until(
         async () => {
-          await store.admin.requeue({});
+          await store.admin.requeue({ all: true });
           return (await store.admin.relays())[0]?.pending === 0;
         },
         { what: "delivery", timeoutMs: 20_000 },

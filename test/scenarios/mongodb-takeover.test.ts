@@ -118,7 +118,7 @@ describe.skipIf(slot.skipped)("operations of an owner that was replaced", () => 
       const old = await join(on.broken, { leaseMs: SHORT_LEASE_MS });
       const claim = await firstClaim(old);
       await old.settle(claim, [{ status: "dead", error: "no", attempts: 1, block: true }, { status: "waiting" }]);
-      await on.store.admin.requeue({});
+      await on.store.admin.requeue({ all: true });
       let late = false;
       on.hook.intercept = async ({ collection: name, method, args }, proceed) => {
         const text = JSON.stringify(args);
@@ -295,7 +295,7 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
     await until(async () => (await heir.tend()).lanes === 64 || (await nextClaim(heir), false), { what: "all lanes" });
     expect(await on.store.admin.dead({})).toMatchObject([{ state: "dead", lastError: "poison", attempts: 1 }]);
     expect(await nextClaim(heir)).toBeUndefined();
-    await on.store.admin.requeue({});
+    await on.store.admin.requeue({ all: true });
     expect(await drain(heir, 2)).toEqual(["a1", "a2"]);
   });
 });

@@ -37,7 +37,7 @@ describe.skipIf(!hasPostgres())("two dead letters of a key, the second of which 
     expect(publisher.firsts("k")).not.toContain(3);
 
     const { admin } = database.store;
-    expect(await (how === "requeued" ? admin.requeue({}) : admin.discard({}))).toBe(1);
+    expect(await (how === "requeued" ? admin.requeue({ all: true }) : admin.discard({ all: true }))).toBe(1);
     await relay("block").drainOnce();
     expect(publisher.firsts("k")).toEqual(numbers);
     expect(await database.value("select count(*)::int from txbox.blocked")).toBe(0);

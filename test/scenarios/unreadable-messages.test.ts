@@ -104,7 +104,7 @@ describe.skipIf(!hasPostgres())("the bodies of messages that wait", () => {
     heal();
     await relay.drainOnce();
     expect(publisher.sent.map(({ position }) => String(position))).toEqual([second]);
-    expect(await database.store.admin.requeue({})).toBe(1);
+    expect(await database.store.admin.requeue({ all: true })).toBe(1);
     await relay.drainOnce();
     expect(publisher.sent.map(({ position }) => String(position))).toEqual([second, first]);
   });

@@ -1,4 +1,4 @@
-import type { Admin, DeadLetter, DeadQuery } from "../../core/contracts.ts";
+import type { Admin, DeadChoice, DeadFilter, DeadLetter, DeadPlace, DeadQuery } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { printable } from "../../core/printable.ts";
 import type { CliContext } from "../cli-context.ts";
@@ -7,12 +7,15 @@ import { confirm } from "../confirm.ts";
 import { deadDetails, deadTable } from "../dead-table.ts";
 import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
-import { messageRecord } from "../json-text.ts";
+import { jsonText, messageRecord } from "../json-text.ts";
 import { isLive } from "../relay-table.ts";
 import { noMore, refuseFlags, subcommand } from "../subcommand.ts";
 import { UsageError } from "../usage-error.ts";
 
-const ALL_THERE_IS = 1_000_000;
+/** Letters are read and printed so many at a time. */
+const PAGE = 500;
+/** Before several are discarded they are counted, up to here. */
+const COUNTED = 10_000;
 
 export const deadCommand: Command = defineCommand({
   name: "dead",
@@ -58,7 +61,7 @@ export const deadCommand: Command = defineCommand({
     if (name === "list" || name === "show") refuseFlags("dead", flags, ["all"], "dead requeue and dead discard");
     if (name === "show") refuseFlags("dead", flags, ["limit"], "dead list, dead requeue and dead discard");
     if (rest.length > 0) refuseFlags("dead", flags, ["id"], "no other ID");
-    const filter: DeadQuery = {
+    const filter: DeadFilter & { limit?: number } = {
       ...(relay === undefined ? {} : { relay }),
       ...(stream === undefined ? {} : { stream }),
       ...(type === undefined ? {} : { type }),
@@ -84,19 +87,48 @@ export const deadCommand: Command = defineCommand({
       throw new UsageError(what, { command: "dead" });
     }
     const single = queries.every((query) => query.id !== undefined || query.position !== undefined);
-    return tell(context, name, queries, single || name === "requeue" || yes === true);
+    const choices = queries.map((query): DeadChoice => (all === true ? { ...query, all } : query));
+    return tell(context, name, choices, single || name === "requeue" || yes === true);
   },
 });
 
-async function list(context: CliContext, query: DeadQuery): Promise<void> {
-  const { store } = await context.open();
-  const letters = await store.admin.dead(query);
+async function list(context: CliContext, { limit = 100, ...query }: DeadQuery): Promise<void> {
+  const { output } = context;
+  const { admin } = (await context.open()).store;
   const state = query.state ?? "dead";
-  context.output.result({ dead: letters.map(messageRecord) }, () =>
-    letters.length === 0
-      ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n`
-      : deadTable(letters),
-  );
+  const first = await admin.dead({ ...query, limit: Math.min(PAGE, limit) });
+  if (limit <= PAGE || first.length < PAGE) {
+    output.result({ dead: first.map(messageRecord) }, () =>
+      first.length === 0 ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n` : deadTable(first),
+    );
+    return;
+  }
+  // However many there are, only one page of them is in memory.
+  const records = (letters: readonly DeadLetter[]) =>
+    letters.map((letter) => jsonText(messageRecord(letter), 2).replaceAll("\n", "\n    ")).join(",\n    ");
+  if (output.json) await output.piece('{\n  "dead": [');
+  let separator = "\n    ";
+  for await (const letters of pages(admin, query, limit, first)) {
+    await output.piece(output.json ? separator + records(letters) : `${deadTable(letters)}\n`);
+    separator = ",\n    ";
+  }
+  if (output.json) await output.piece("\n  ]\n}\n");
+}
+
+async function* pages(
+  admin: Admin,
+  query: DeadQuery,
+  limit: number,
+  first: DeadLetter[],
+): AsyncGenerator<DeadLetter[]> {
+  let page = first;
+  for (let left = limit; page.length > 0;) {
+    yield page;
+    left -= page.length;
+    const after: DeadPlace | undefined = page.at(-1);
+    if (left === 0 || after === undefined) return;
+    page = await admin.dead({ ...query, after, limit: Math.min(PAGE, left) });
+  }
 }
 
 async function show(context: CliContext, queries: readonly DeadQuery[]): Promise<void> {
@@ -124,32 +156,29 @@ async function lettersInAnyState(admin: Admin, query: DeadQuery): Promise<DeadLe
 async function tell(
   context: CliContext,
   what: "requeue" | "discard",
-  queries: readonly DeadQuery[],
+  choices: readonly DeadChoice[],
   sure: boolean,
 ): Promise<number> {
   const { output } = context;
-  const { store } = await context.open();
-  const { admin } = store;
+  const { admin } = (await context.open()).store;
   if (!sure) {
-    const letters = await admin.dead({ limit: ALL_THERE_IS, ...queries[0] });
-    const question = `Discard ${plural(letters.length, "dead letter")}?`;
-    if (letters.length > 0 && !(await confirm(question, false, "dead"))) {
+    const found = await countUpTo(admin, choices[0]!);
+    const which = found > COUNTED ? `more than ${plural(COUNTED, "dead letter")}` : plural(found, "dead letter");
+    if (found > 0 && !(await confirm(`Discard ${which}?`, false, "dead"))) {
       output.note("Nothing was changed.");
       return EXIT.failed;
     }
   }
+  const done = what === "requeue" ? "requeued" : "discarded";
   let count = 0;
-  const relays = new Set<string>();
-  for (const query of queries) {
-    for (const { relay } of await admin.dead({ limit: ALL_THERE_IS, ...query })) relays.add(relay);
-    const told = await admin[what](query);
-    if (told === 0 && (query.id !== undefined || query.position !== undefined)) throw notFound(query);
+  for (const choice of choices) {
+    const told = await admin[what](choice, (soFar) => {
+      if (soFar % 100_000 === 0) output.note(`${soFar} so far`);
+    });
+    if (told === 0 && (choice.id !== undefined || choice.position !== undefined)) throw notFound(choice);
     count += told;
   }
-  const idle = (await admin.relays())
-    .filter(({ name, lanes }) => relays.has(name) && !lanes.some(isLive))
-    .map(({ name }) => name);
-  const done = what === "requeue" ? "requeued" : "discarded";
+  const idle = await relaysWithoutProcess(admin, choices);
   output.result({ [done]: count, relaysWithoutProcess: idle }, () => {
     if (count === 0) return "No dead letter matches.\n";
     const wait =
@@ -161,7 +190,31 @@ async function tell(
   return EXIT.ok;
 }
 
-function notFound({ id, position, relay }: DeadQuery): TxboxError {
+async function countUpTo(admin: Admin, { all: _, limit = COUNTED + 1, ...filter }: DeadChoice): Promise<number> {
+  const most = Math.min(limit, COUNTED + 1);
+  let count = 0;
+  for await (const letters of pages(admin, filter, most, await admin.dead({ ...filter, limit: Math.min(PAGE, most) })))
+    count += letters.length;
+  return count;
+}
+
+/** Relays with a command that waits, because nobody runs them. */
+async function relaysWithoutProcess(admin: Admin, choices: readonly DeadChoice[]): Promise<string[]> {
+  const idle = (await admin.relays()).filter(({ dead, lanes }) => dead > 0 && !lanes.some(isLive));
+  const waiting: string[] = [];
+  for (const { name: relay } of idle) {
+    for (const { all: _, limit: __, ...filter } of choices) {
+      if (filter.relay !== undefined && filter.relay !== relay) continue;
+      const [letter] = await admin.dead({ ...filter, relay, limit: 1 });
+      if (letter === undefined || letter.command === null) continue;
+      waiting.push(relay);
+      break;
+    }
+  }
+  return waiting;
+}
+
+function notFound({ id, position, relay }: DeadFilter): TxboxError {
   const which = id === undefined ? `at position ${String(position)}` : `with id ${id}`;
   const where = relay === undefined ? "" : ` of relay "${relay}"`;
   return new TxboxError("not_found", `There is no dead letter ${which}${where}`, {

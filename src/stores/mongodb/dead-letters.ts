@@ -1,7 +1,7 @@
 import { describeError } from "../../core/errors.ts";
 import type { Document } from "./mongodb-client.ts";
 import { presentable } from "./mongodb-document.ts";
-import { isDuplicateKey } from "./mongodb-errors.ts";
+import { areDuplicateKeys } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 
 /** At most this many errors are kept per message. */
@@ -32,7 +32,8 @@ const FIELDS = [
  * waits no more. Whoever owns the lane finishes it when the first owner could not. A death has one letter, by its token.
  */
 export async function writeLetters(tables: Tables, relay: string, documents: readonly Document[]): Promise<void> {
-  for (const document of documents) {
+  if (documents.length === 0) return;
+  const letters = documents.map((document) => {
     const letter = {
       ...messageFields(presentable(document)),
       relay,
@@ -44,11 +45,12 @@ export async function writeLetters(tables: Tables, relay: string, documents: rea
       last_error: describeError(document["last_error"]),
     };
     const filter = { _id: document["_id"], death: { $ne: document["death"] } };
-    await tables.dead.updateOne(filter, { $set: letter }, { upsert: true }).catch((error: unknown) => {
-      // It was written before.
-      if (!isDuplicateKey(error)) throw error;
-    });
-  }
+    return { updateOne: { filter, update: { $set: letter }, upsert: true } };
+  });
+  await tables.dead.bulkWrite(letters, { ordered: false }).catch((error: unknown) => {
+    // Those were written before.
+    if (!areDuplicateKeys(error)) throw error;
+  });
   const ids = documents.map(({ _id }) => _id);
   await tables.outbox.updateMany({ _id: { $in: ids }, waits: "dying" }, { $unset: { waits: 1 } });
 }

@@ -1,23 +1,33 @@
-import { checkedDeadQuery, checkedMessageQuery, checkedRewindTarget } from "../../core/admin-queries.ts";
-import type { Admin, DeadLetter, DeadQuery, MessageInfo, MessageQuery, MessageStatus } from "../../core/contracts.ts";
+import type {
+  Admin,
+  DeadChoice,
+  DeadFilter,
+  DeadLetter,
+  DeadPlace,
+  DeadQuery,
+  MessageInfo,
+  MessageQuery,
+  MessageStatus,
+} from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import type { Document } from "./mongodb-client.ts";
-import { numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
+import { documentId, numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { relayFigures } from "./relay-figures.ts";
 
-const DEFAULT_LIMIT = 100;
+/** How many letters one part of a command marks. */
+const PART = 2000;
 
 /** Read model and admin commands over the collections. */
 export function createAdmin({ tables }: { tables: Tables }): Admin {
-  return {
-    find: async (query) => find(tables, checkedMessageQuery(query)),
+  return checkedAdmin({
+    find: (query) => find(tables, query),
     relays: () => relayFigures(tables),
     pause: (relay) => setPaused(tables, relay, true),
     resume: (relay) => setPaused(tables, relay, false),
-    async rewind(relay, target) {
-      checkedRewindTarget(target);
+    async rewind(relay) {
       if ((await tables.relays.findOne({ _id: relay })) === null) throw noSuchRelay(relay);
       throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
         field: "relay",
@@ -25,10 +35,10 @@ export function createAdmin({ tables }: { tables: Tables }): Admin {
       });
     },
     drop: (relay) => drop(tables, relay),
-    dead: async (query) => dead(tables, checkedDeadQuery("admin.dead", query)),
-    requeue: async (query) => command(tables, checkedDeadQuery("admin.requeue", query), "requeue"),
-    discard: async (query) => command(tables, checkedDeadQuery("admin.discard", query), "discard"),
-  };
+    dead: (query) => dead(tables, query),
+    requeue: (choice, onProgress) => command(tables, "requeue", choice, onProgress),
+    discard: (choice, onProgress) => command(tables, "discard", choice, onProgress),
+  });
 }
 
 async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInfo[]> {
@@ -44,7 +54,7 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
   const rows = await outbox.aggregate([
     { $match: filter },
     { $sort: { position: 1 } },
-    { $limit: query.limit ?? DEFAULT_LIMIT },
+    { $limit: query.limit ?? DEFAULT_PAGE },
     { $set: { now: "$$NOW" } },
   ]);
   return rows.map(messageInfo);
@@ -78,20 +88,42 @@ function fieldsOf(document: Document) {
   return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
 }
 
-function deadFilter(query: DeadQuery): Document {
+function deadFilter(filter: DeadFilter, state: DeadLetter["state"]): Document {
   return given({
-    state: query.state ?? "dead",
-    relay: query.relay,
-    ...byId(query.id),
-    position: query.position === undefined ? undefined : Number(query.position),
-    stream: query.stream,
-    event_type: query.type,
-    key: query.key,
+    state,
+    relay: filter.relay,
+    ...byId(filter.id),
+    position: filter.position === undefined ? undefined : Number(filter.position),
+    stream: filter.stream,
+    event_type: filter.type,
+    key: filter.key,
   });
 }
 
+/** An index has them in this order. Positions rise within a key only, so several letters may have the same one. */
+const IN_ORDER = { position: 1, _id: 1 };
+
+interface Place {
+  position: number;
+  _id: unknown;
+}
+
+/** What comes after a place. The first condition says nothing new, but an index understands it. */
+function behind(place: Place | undefined): Document {
+  if (place === undefined) return {};
+  const { position, _id } = place;
+  const later = { $or: [{ position: { $gt: position } }, { position, _id: { $gt: _id } }] };
+  return { $and: [{ position: { $gte: position } }, later] };
+}
+
+function placeOf({ position, stream, id }: DeadPlace): Place {
+  return { position: Number(position), _id: documentId(stream, id) };
+}
+
 async function dead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLetter[]> {
-  const rows = await letters.find(deadFilter(query), { sort: { position: 1 }, limit: query.limit ?? DEFAULT_LIMIT });
+  const after = query.after === undefined ? undefined : placeOf(query.after);
+  const filter = { ...deadFilter(query, query.state ?? "dead"), ...behind(after) };
+  const rows = await letters.find(filter, { sort: IN_ORDER, limit: query.limit ?? DEFAULT_PAGE });
   return rows.map((row) => ({
     ...fieldsOf(row),
     position: BigInt(row["position"] as number),
@@ -105,13 +137,30 @@ async function dead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLe
   }));
 }
 
-async function command({ dead: letters }: Tables, query: DeadQuery, what: "requeue" | "discard"): Promise<number> {
-  const filter = deadFilter({ ...query, state: "dead" });
+/** Marks dead letters for the owner of their lanes, part by part in order. Those carried out meanwhile are left alone. */
+async function command(
+  { dead: letters }: Tables,
+  what: "requeue" | "discard",
+  choice: DeadChoice,
+  onProgress?: (count: number) => void,
+): Promise<number> {
+  const filter = deadFilter(choice, "dead");
   const change = { $set: { command: what }, $currentDate: { changed_at: true } };
-  if (query.limit === undefined) return (await letters.updateMany(filter, change)).matchedCount;
-  const options = { sort: { position: 1 }, limit: query.limit, projection: { _id: 1 } };
-  const ids = (await letters.find(filter, options)).map(({ _id }) => _id);
-  return (await letters.updateMany({ _id: { $in: ids }, state: "dead" }, change)).matchedCount;
+  const most = choice.limit ?? Number.POSITIVE_INFINITY;
+  let count = 0;
+  let after: Place | undefined;
+  while (count < most) {
+    const part = Math.min(PART, most - count);
+    const options = { sort: IN_ORDER, limit: part, projection: { position: 1 } };
+    const found = await letters.find({ ...filter, ...behind(after) }, options);
+    if (found.length === 0) break;
+    const ids = found.map(({ _id }) => _id);
+    count += (await letters.updateMany({ _id: { $in: ids }, state: "dead" }, change)).matchedCount;
+    onProgress?.(count);
+    if (found.length < part) break;
+    after = found.at(-1) as unknown as Place;
+  }
+  return count;
 }
 
 async function setPaused({ relays }: Tables, relay: string, paused: boolean): Promise<void> {

@@ -49,6 +49,7 @@ export interface RawChangeStream extends AsyncIterable<unknown> {
 
 /** The part of the driver's Collection that is used here. */
 export interface RawCollection {
+  readonly collectionName: string;
   find(filter: Document, options?: Document): RawCursor;
   findOne(filter: Document, options?: Document): Promise<Document | null>;
   aggregate(pipeline: Document[], options?: Document): RawCursor;

@@ -10,17 +10,23 @@ import { bodyOf, storedValue } from "./stored-value.ts";
  */
 export type Waits = "ready" | "parked" | "later" | "dying";
 
+/** What inboxes have stored has the ids of its senders, which may be in this collection too. */
+const isReceived = (stream: string): boolean => stream.startsWith("inbox.");
+
+/** The `_id` of a message. */
+export function documentId(stream: string, id: string): string {
+  return isReceived(stream) ? `${stream}/${id}` : id;
+}
+
 /** The document of a new message, in the words of the collection. */
 export function documentOf(message: PreparedMessage, position: number, now: Date): Document {
   const due = message.deliverAt === null || message.deliverAt <= now;
   const { body } = message;
   const payload = typeof body === "string" ? storedValue(body) : { value: body, format: undefined };
   const headers = message.headers === "{}" ? undefined : storedValue(message.headers);
-  // What inboxes have stored has the ids of its senders, which may be in this collection too.
-  const received = message.stream.startsWith("inbox.");
   return {
-    _id: received ? `${message.stream}/${message.id}` : message.id,
-    ...(received ? { message_id: message.id } : {}),
+    _id: documentId(message.stream, message.id),
+    ...(isReceived(message.stream) ? { message_id: message.id } : {}),
     stream: message.stream,
     event_type: message.type,
     aggregate_id: message.aggregateId,

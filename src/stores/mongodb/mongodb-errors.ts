@@ -73,6 +73,14 @@ export function isDuplicateKey(error: unknown): boolean {
   return numericCode(error) === DUPLICATE_KEY;
 }
 
+/** A bulk write of which nothing failed but what was there already. */
+export function areDuplicateKeys(error: unknown): boolean {
+  const { writeErrors, writeConcernErrors } = Object(error) as { writeErrors?: unknown; writeConcernErrors?: unknown };
+  if (Array.isArray(writeConcernErrors) && writeConcernErrors.length > 0) return false;
+  const failures = Array.isArray(writeErrors) ? writeErrors : [error];
+  return isDuplicateKey(error) && failures.every((failure) => isDuplicateKey(failure));
+}
+
 export function isTimeExpired(error: unknown): boolean {
   return numericCode(error) === MAX_TIME_EXPIRED;
 }

@@ -60,7 +60,10 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
     [
       names.dead,
       [
-        { name: "txbox_state", key: { state: 1, relay: 1, position: 1 } },
+        // Dead letters page by page: of all relays, and of one.
+        { name: "txbox_letters", key: { state: 1, position: 1, _id: 1 } },
+        { name: "txbox_letters_of_relay", key: { state: 1, relay: 1, position: 1, _id: 1 } },
+        { name: "txbox_letter_id", key: { message_id: 1 }, partialFilterExpression: present("message_id") },
         {
           name: "txbox_command",
           key: { relay: 1, command: 1, lane: 1, position: 1 },

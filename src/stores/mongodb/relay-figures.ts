@@ -1,71 +1,152 @@
 import type { RelayInfo } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
-import { streamsFilter } from "./claims.ts";
 import type { Document } from "./mongodb-client.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { viewOf, type RelayView } from "./mongodb-ownership.ts";
 
-/** Up to here the backlog is counted exactly; then more roughly, up to the second one. */
-const COUNT_CAP = 10_000;
-const ROUGH_CAP = 100_000;
+/** A backlog above this is called an estimate. */
+const EXACT = 10_000;
+/** So many documents that are ready are counted for all relays together. */
+const COUNTED = 200_000;
 const ALL_LANES = Array.from({ length: LANES }, (_, lane) => lane);
 
-/** State of every relay, from the indexes over open work: however many documents are done, none of them is looked at. */
+/** How many documents of one kind a relay has, and when the oldest of them was created. */
+interface Pile {
+  count: number;
+  created: Date | undefined;
+  keys: number;
+}
+
+const NOTHING: Pile = { count: 0, created: undefined, keys: 0 };
+
+/**
+ * State of every relay, in six commands however many relays there are, from the indexes over open work: however many
+ * documents are done, none of them is looked at.
+ */
 export async function relayFigures(tables: Tables): Promise<RelayInfo[]> {
-  const relays = await tables.relays.aggregate([{ $set: { at: "$$NOW" } }, { $sort: { _id: 1 } }]);
-  return Promise.all(relays.map((relay) => figuresOf(tables, String(relay["_id"]), viewOf(relay))));
-}
-
-async function figuresOf({ outbox, dead }: Tables, name: string, view: RelayView): Promise<RelayInfo> {
-  const ready = { waits: "ready", lane: { $in: ALL_LANES }, ...streamsFilter(view.streams) };
-  const parked = { waits: "parked", relay: name };
-  const processing = { status: "processing", relay: name };
-  const [waiting, parkedCount, held, blockedKeys, deadCount, ages] = await Promise.all([
-    outbox.count(ready, { limit: ROUGH_CAP, hint: "txbox_ready" }),
-    outbox.count(parked, { hint: "txbox_parked" }),
-    outbox.count(processing, { hint: "txbox_processing" }),
-    countBlockedKeys({ outbox, dead }, name),
-    dead.count({ state: "dead", relay: name }),
-    Promise.all([ready, parked, processing].map((filter) => createdFirst(outbox, filter))),
+  const [relays, ready, parked, held, dead] = await Promise.all([
+    tables.relays.aggregate([{ $set: { at: "$$NOW" } }, { $sort: { _id: 1 } }]),
+    readyByStream(tables),
+    parkedByRelay(tables),
+    heldByRelay(tables),
+    deadByRelay(tables),
   ]);
-  const oldest = ages.flatMap((created) => (created === undefined ? [] : [view.at.getTime() - created.getTime()]));
-  return {
-    name,
-    streams: view.streams,
-    paused: view.paused,
-    lanes: lanesByOwner(view),
-    published: BigInt(view.published),
-    pending: waiting + parkedCount + held,
-    pendingEstimated: waiting > COUNT_CAP,
-    oldestPendingAgeMs: oldest.length === 0 ? null : Math.max(0, ...oldest),
-    parked: parkedCount,
-    blockedKeys,
-    dead: deadCount,
-  };
+  return relays.map((relay) => {
+    const name = String(relay["_id"]);
+    const view = viewOf(relay);
+    const waiting = ready.filter(({ stream }) => view.streams?.includes(stream) ?? !stream.startsWith("inbox."));
+    const own = [...waiting, parked.get(name) ?? NOTHING, held.get(name) ?? NOTHING];
+    const ages = own.flatMap(({ created }) => (created === undefined ? [] : [view.at.getTime() - created.getTime()]));
+    const readyCount = waiting.reduce((sum, { count }) => sum + count, 0);
+    return {
+      name,
+      streams: view.streams,
+      paused: view.paused,
+      lanes: lanesByOwner(view),
+      published: BigInt(view.published),
+      pending: own.reduce((sum, { count }) => sum + count, 0),
+      pendingEstimated: readyCount > EXACT || ready.reduce((sum, { count }) => sum + count, 0) > COUNTED,
+      oldestPendingAgeMs: ages.length === 0 ? null : ages.reduce((oldest, age) => Math.max(oldest, age), 0),
+      parked: parked.get(name)?.count ?? 0,
+      blockedKeys: parked.get(name)?.keys ?? 0,
+      dead: dead.get(name)?.count ?? 0,
+    };
+  });
 }
 
-async function createdFirst(outbox: Tables["outbox"], filter: Document): Promise<Date | undefined> {
-  const first = await outbox.findOne(filter, { sort: { position: 1 }, projection: { created_at: 1 } });
-  const created = first?.["created_at"];
-  return created instanceof Date ? created : undefined;
+/** What is ready has no relay yet: it is that of the relay which has its stream. */
+async function readyByStream({ outbox }: Tables): Promise<(Pile & { stream: string })[]> {
+  const first = { $min: { position: "$position", id: "$_id" } };
+  const rows = await outbox.aggregate(
+    [
+      { $match: { waits: "ready", lane: { $in: ALL_LANES } } },
+      { $limit: COUNTED + 1 },
+      // All of it is in the index.
+      { $project: { _id: 1, stream: 1, position: 1 } },
+      { $group: { _id: "$stream", count: { $sum: 1 }, first } },
+    ],
+    { hint: "txbox_ready" },
+  );
+  const oldest = rows.map(({ first: place }) => (place as { id: unknown }).id);
+  const documents = await outbox.find({ _id: { $in: oldest } }, { projection: { created_at: 1 } });
+  const created = new Map(documents.map(({ _id, created_at }) => [String(_id), dateOf(created_at)]));
+  return rows.flatMap(({ _id, count, first: place }) => {
+    const pile = { count: count as number, created: created.get(String((place as { id: unknown }).id)), keys: 0 };
+    return typeof _id === "string" ? [{ ...pile, stream: _id }] : [];
+  });
 }
 
 /** Keys with parked messages, and those that a dead letter holds though nothing waits behind it yet. */
-async function countBlockedKeys({ outbox, dead }: Pick<Tables, "outbox" | "dead">, relay: string): Promise<number> {
-  const solo = { $cond: [{ $eq: [{ $ifNull: ["$key", null] }, null] }, "$_id", null] };
-  const keys = await outbox.aggregate([
-    { $match: { waits: "parked", relay } },
-    { $group: { _id: { stream: "$stream", key: "$key", solo } } },
-  ]);
-  const names = new Set(keys.map(({ _id }) => nameOf(_id as Document)));
-  const holding = await dead.find({ relay, blocks: true, state: "dead" }, { projection: { stream: 1, key: 1 } });
-  for (const letter of holding) if (letter["key"] != null) names.add(nameOf({ ...letter, solo: null }));
-  return names.size;
+async function parkedByRelay({ outbox, dead }: Tables): Promise<Map<string, Pile>> {
+  const fields = { relay: 1, stream: 1, key: { $ifNull: ["$key", null] }, created_at: 1 };
+  const rows = await outbox.aggregate(
+    [
+      { $match: { waits: "parked" } },
+      { $project: { ...fields, parked: { $literal: 1 } } },
+      {
+        $unionWith: {
+          coll: dead.raw.collectionName,
+          pipeline: [
+            { $match: { relay: { $gt: "" }, blocks: true, state: "dead", key: { $gt: "" } } },
+            { $project: { relay: 1, stream: 1, key: 1, parked: { $literal: 0 } } },
+          ],
+        },
+      },
+      {
+        $group: {
+          _id: { relay: "$relay", stream: "$stream", key: "$key" },
+          count: { $sum: "$parked" },
+          created: { $min: "$created_at" },
+        },
+      },
+      {
+        $group: {
+          _id: "$_id.relay",
+          count: { $sum: "$count" },
+          // Messages without a key wait each on its own.
+          keys: { $sum: { $cond: [{ $eq: ["$_id.key", null] }, "$count", 1] } },
+          created: { $min: "$created" },
+        },
+      },
+    ],
+    { hint: "txbox_parked", allowDiskUse: true },
+  );
+  return byRelay(rows);
 }
 
-function nameOf({ stream, key, solo }: Document): string {
-  return JSON.stringify([stream, key, solo]);
+async function heldByRelay({ outbox }: Tables): Promise<Map<string, Pile>> {
+  const rows = await outbox.aggregate(
+    [
+      { $match: { status: "processing" } },
+      { $group: { _id: "$relay", count: { $sum: 1 }, created: { $min: "$created_at" } } },
+    ],
+    { hint: "txbox_processing" },
+  );
+  return byRelay(rows);
 }
+
+async function deadByRelay({ dead }: Tables): Promise<Map<string, Pile>> {
+  const rows = await dead.aggregate(
+    [
+      { $match: { state: "dead" } },
+      { $project: { _id: 0, relay: 1 } },
+      { $group: { _id: "$relay", count: { $sum: 1 } } },
+    ],
+    { hint: "txbox_letters_of_relay" },
+  );
+  return byRelay(rows);
+}
+
+function byRelay(rows: readonly Document[]): Map<string, Pile> {
+  return new Map(
+    rows.map(({ _id, count, created, keys }) => [
+      String(_id),
+      { count: Number(count), created: dateOf(created), keys: Number(keys ?? 0) },
+    ]),
+  );
+}
+
+const dateOf = (value: unknown): Date | undefined => (value instanceof Date ? value : undefined);
 
 function lanesByOwner({ lanes, members, at }: RelayView): RelayInfo["lanes"] {
   const groups = Map.groupBy(lanes, ({ owner }) => owner);

@@ -97,6 +97,16 @@ export class RowMessage implements LogMessage {
   }
 }
 
+/** The fields of a row of `messageColumns`, but for its position. */
+export function fieldsOf(row: Row): Omit<Message, "position"> {
+  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new RowMessage(row);
+  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
+}
+
+export function dateOf(epochSeconds: string | null): Date | null {
+  return epochSeconds === null ? null : new Date(Number(epochSeconds) * 1000);
+}
+
 export function sizeOfRow(row: Row): number {
   return Number(row[13]);
 }

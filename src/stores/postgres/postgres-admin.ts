@@ -1,54 +1,39 @@
-import { checkedDeadQuery, checkedMessageQuery, checkedRewindTarget } from "../../core/admin-queries.ts";
-import type {
-  Admin,
-  DeadLetter,
-  DeadQuery,
-  MessageInfo,
-  MessageQuery,
-  MessageStatus,
-  RewindTarget,
-} from "../../core/contracts.ts";
+import type { Admin, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { RowMessage, messageColumns } from "./log-message.ts";
-import type { Row, SqlRunner } from "./postgres-client.ts";
+import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
+import { Conditions } from "./conditions.ts";
+import { commandDead, listDead } from "./dead-letters.ts";
+import { dateOf, fieldsOf, messageColumns } from "./log-message.ts";
+import { BY_INDEX, FIRST_ONLY, PlannedTransactions } from "./planned-transactions.ts";
+import type { Database, Row, SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
 
-const DEFAULT_LIMIT = 100;
+export interface AdminOptions {
+  database: Database;
+  sql: SqlRunner;
+  names: Names;
+}
 
 /** Read model and admin commands over the tables. */
-export function createAdmin({ sql, names }: { sql: SqlRunner; names: Names }): Admin {
-  return {
-    find: async (query) => find(sql, names, checkedMessageQuery(query)),
-    relays: () => relayFigures(sql, names),
+export function createAdmin({ database, sql, names }: AdminOptions): Admin {
+  const transactions = new PlannedTransactions(database, names);
+  return checkedAdmin({
+    find: (query) => find(transactions, names, query),
+    relays: () => transactions.read(FIRST_ONLY, (reading) => relayFigures(reading, names)),
     pause: (relay) => setPaused(sql, names, relay, true),
     resume: (relay) => setPaused(sql, names, relay, false),
-    rewind: async (relay, target) => rewind(sql, names, relay, checkedRewindTarget(target)),
+    rewind: (relay, target) => rewind(transactions, names, relay, target),
     async drop(relay) {
       const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
       if (rows.length === 0) throw noSuchRelay(relay);
     },
-    dead: async (query) => dead(sql, names, checkedDeadQuery("admin.dead", query)),
-    requeue: async (query) => command(sql, names, checkedDeadQuery("admin.requeue", query), "requeue"),
-    discard: async (query) => command(sql, names, checkedDeadQuery("admin.discard", query), "discard"),
-  };
-}
-
-/** Builds `where` clauses with text parameters. */
-class Conditions {
-  readonly params: string[] = [];
-  readonly #parts: string[] = [];
-
-  add(value: string | undefined, sql: (parameter: string) => string): this {
-    if (value !== undefined) this.#parts.push(sql(`$${this.params.push(value)}::text`));
-    return this;
-  }
-
-  get where(): string {
-    return this.#parts.length === 0 ? "" : `where ${this.#parts.join(" and ")}`;
-  }
+    dead: (query) => listDead(transactions, names, query),
+    requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, onProgress),
+    discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, onProgress),
+  });
 }
 
 /** What the look-up index of the log holds, written as it is there: key, aggregate and correlation share one. */
@@ -56,7 +41,7 @@ function hashed(value: string): string {
   return `array[hashtext(key), hashtext(coalesce(aggregate_id, key)), hashtext(coalesce(correlation_id, key))] @> array[hashtext(${value})]`;
 }
 
-async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
+async function find(transactions: PlannedTransactions, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
   const c = new Conditions()
     .add(query.id, (p) => `id = ${p}`)
     .add(query.stream, (p) => `stream = ${p}`)
@@ -66,10 +51,12 @@ async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<
     // A message without a correlation of its own is the first of its chain.
     .add(query.correlationId, (p) => `(${hashed(p)} and correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);
-  const rows = await sql.query(
-    `select ${messageColumns()}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
-     from ${names.message_status} ${c.where} order by position nulls last, relay limit ${query.limit ?? DEFAULT_LIMIT}`,
-    c.params,
+  const rows = await transactions.read(BY_INDEX, (sql) =>
+    sql.query(
+      `select ${messageColumns()}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
+       from ${names.message_status} ${c.where} order by position nulls last, relay limit ${query.limit ?? DEFAULT_PAGE}`,
+      c.params,
+    ),
   );
   return rows.map(messageInfo);
 }
@@ -87,55 +74,6 @@ function messageInfo(row: Row): MessageInfo {
   };
 }
 
-function fieldsOf(
-  row: Row,
-): Omit<MessageInfo, "position" | "relay" | "status" | "attempts" | "lastError" | "publishedAt" | "deliverAt"> {
-  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new RowMessage(row);
-  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
-}
-
-function deadConditions(query: DeadQuery): Conditions {
-  return new Conditions()
-    .add(query.relay, (p) => `relay = ${p}`)
-    .add(query.id, (p) => `id = ${p}`)
-    .add(query.position === undefined ? undefined : String(query.position), (p) => `position = ${p}::bigint`)
-    .add(query.stream, (p) => `stream = ${p}`)
-    .add(query.type, (p) => `type = ${p}`)
-    .add(query.key, (p) => `key = ${p}`)
-    .add(query.state ?? "dead", (p) => `state = ${p}`);
-}
-
-async function dead(sql: SqlRunner, names: Names, query: DeadQuery): Promise<DeadLetter[]> {
-  const c = deadConditions(query);
-  const rows = await sql.query(
-    `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
-     from ${names.dead} ${c.where} order by position, relay limit ${query.limit ?? DEFAULT_LIMIT}`,
-    c.params,
-  );
-  return rows.map((row) => ({
-    ...fieldsOf(row),
-    position: BigInt(row[0]!),
-    relay: row[14]!,
-    state: row[15] as DeadLetter["state"],
-    command: row[16] as DeadLetter["command"],
-    attempts: Number(row[17]),
-    lastError: row[18]!,
-    errors: JSON.parse(row[19]!) as DeadLetter["errors"],
-    diedAt: dateOf(row[20]!)!,
-  }));
-}
-
-async function command(sql: SqlRunner, names: Names, query: DeadQuery, what: "requeue" | "discard"): Promise<number> {
-  const c = deadConditions({ ...query, state: "dead" });
-  const chosen = `select relay, position from ${names.dead} ${c.where} order by position limit ${query.limit ?? 1_000_000}`;
-  const rows = await sql.query(
-    `update ${names.dead} d set command = '${what}', changed_at = clock_timestamp(), changed_by = current_user
-     from (${chosen}) x where d.relay = x.relay and d.position = x.position returning 1`,
-    c.params,
-  );
-  return rows.length;
-}
-
 async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: boolean): Promise<void> {
   const rows = await sql.query(
     `update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`,
@@ -149,7 +87,12 @@ async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: bo
  * in the past is an open window over all that is committed now, done up to there: what commits later comes after it,
  * however low its positions.
  */
-async function rewind(sql: SqlRunner, names: Names, relay: string, target: RewindTarget): Promise<void> {
+async function rewind(
+  transactions: PlannedTransactions,
+  names: Names,
+  relay: string,
+  target: RewindTarget,
+): Promise<void> {
   const params = [relay];
   let done = "0";
   if (typeof target === "object") {
@@ -169,8 +112,7 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
   const again = (row: string) => `${row}.relay = $1::text and ${target !== "now"} and ${row}.position > target.done
        and ${row}.position > target.floor and exists (select 1 from c) and exists (select 1 from ${names.message} m where m.position = ${row}.position)`;
   const keyOf = (row: string) => `${row}.relay = b.relay and ${row}.stream = b.stream and ${row}.solo = b.solo`;
-  const rows = await sql.query(
-    `with target as materialized (select greatest(${done}, 0) as done,
+  const text = `with target as materialized (select greatest(${done}, 0) as done,
          (select coalesce(max(floor), 0) from ${names.cursor} where relay = $1::text) as floor),
      c as (update ${names.cursor} c set prev = ${prev}, ${window}, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, crashes = 0,
          suspect = null, stamp = pg_current_xact_id()
@@ -184,22 +126,18 @@ async function rewind(sql: SqlRunner, names: Names, relay: string, target: Rewin
        and not exists (select 1 from ${names.parked} p where ${keyOf("p")} and p.key = b.key and not (${again("p")}))
        and not exists (select 1 from ${names.dead} d where ${keyOf("d")} and case when d.solo = 0 then d.key else '' end = b.key
          and d.state = 'dead' and d.blocks and not (${again("d")})))
-     select count(*) from c`,
-    params,
-  );
-  if (rows[0]![0] === "0") {
+     select count(*) from c`;
+  await transactions.write(BY_INDEX, async (sql) => {
+    const [row] = await sql.query(text, params);
+    if (row![0] !== "0") return;
     await requireRelay(sql, names, relay);
     throw restoredCopy();
-  }
+  });
 }
 
 async function requireRelay(sql: SqlRunner, names: Names, relay: string): Promise<void> {
   const rows = await sql.query(`select 1 from ${names.relay} where name = $1::text`, [relay]);
   if (rows.length === 0) throw noSuchRelay(relay);
-}
-
-function dateOf(epochSeconds: string | null): Date | null {
-  return epochSeconds === null ? null : new Date(Number(epochSeconds) * 1000);
 }
 
 function noSuchRelay(relay: string): TxboxError {

@@ -1,6 +1,7 @@
 import type { Maintenance, MaintenanceReport } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
-import { plainArray } from "./postgres-client.ts";
+import { BY_INDEX, PlannedTransactions } from "./planned-transactions.ts";
+import { plainArray, textArray } from "./postgres-client.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import { explain } from "./postgres-errors.ts";
@@ -34,6 +35,7 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
         const rotated = await segments.rotate();
         const { dropped, heldBackBy } = await segments.dropOld();
         await deleteLeftovers(options);
+        await analyseNew(options);
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
         return { rotated, droppedSegments: dropped, heldBackBy };
@@ -177,7 +179,7 @@ class Segments {
       `select distinct c.relay from ${names.cursor} c where
          (select m.xid from ${table} m where m.xid >= pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
          or exists (select 1 from pg_snapshot_xip(c.prev) x where
-              (select m.position from ${table} m where m.xid = x and m.position > c.floor order by m.position limit 1) is not null)
+              (select m.xid from ${table} m where m.xid >= x and m.xid <= x and m.position > c.floor order by m.xid limit 1) is not null)
        union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
     );
     return rows.map((row) => row[0]!);
@@ -236,25 +238,71 @@ class Segments {
   }
 }
 
-async function deleteLeftovers({ sql, names, retentionMs }: MaintenanceOptions): Promise<void> {
-  const retention = `clock_timestamp() - interval '${retentionMs} ms'`;
+/** Finds what nobody needs any more by indexes, so that a table which has nothing to delete is not read. */
+async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOptions): Promise<void> {
+  const transactions = new PlannedTransactions(database, names);
+  // Not the clock itself, which could not be compared with an index.
+  const retention = `statement_timestamp() - interval '${retentionMs} ms'`;
   const horizon = `(select coalesce(min(n), 0) * ${SEGMENT_SIZE} from ${names.segment})`;
-  const gone = `${names.parked} p where p.position = t.position`;
-  const rules: [table: string, where: string][] = [
-    [names.batch, `t.upto < ${horizon}`],
-    [names.delivery, `t.position < ${horizon} and not exists (select 1 from ${gone})`],
-    [names.kept_message, `not exists (select 1 from ${gone})`],
-    [names.dead, `t.state <> 'dead' and t.changed_at < ${retention} and not exists (select 1 from ${gone})`],
+  const parked = `exists (select 1 from ${names.parked} p where p.position = t.position)`;
+  const any = (table: string, where: string) =>
+    `select t.ctid as id, t.xmin as version from ${table} t where ${where} limit ${CHUNK}`;
+  /** For tables whose key begins with the relay. */
+  const ofEach = (table: string, where: string) =>
+    `select x.* from ${names.relay} r cross join lateral (${any(table, `t.relay = r.name and ${where}`)}) x limit ${CHUNK}`;
+  const leftovers: [table: string, rows: string][] = [
+    [names.batch, ofEach(names.batch, `t.upto < ${horizon}`)],
+    [names.delivery, ofEach(names.delivery, `t.position < ${horizon} and not ${parked}`)],
+    [names.kept_message, any(names.kept_message, `not ${parked}`)],
+    [names.dead, any(names.dead, `t.state <> 'dead' and t.changed_at < ${retention} and not ${parked}`)],
     [
       names.enqueued_id,
-      `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`,
+      any(
+        names.enqueued_id,
+        `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`,
+      ),
     ],
-    [names.member, "t.lease_until < clock_timestamp() - interval '1 hour'"],
+    [names.member, any(names.member, "t.lease_until < statement_timestamp() - interval '1 hour'")],
   ];
-  for (const [table, where] of rules) {
+  for (const [table, rows] of leftovers) {
     // Only the version that was looked at: a row that was written again meanwhile may be needed again.
-    const text = `delete from ${table} t using (select t.ctid as id, t.xmin as version from ${table} t where ${where} limit ${CHUNK}) x
-      where t.ctid = x.id and t.xmin = x.version returning 1`;
-    while ((await sql.query(text)).length === CHUNK);
+    const text = `with gone as (delete from ${table} t using (${rows}) x where t.ctid = x.id and t.xmin = x.version returning 1)
+      select count(*) from gone`;
+    const deleted = async () => Number((await transactions.write(BY_LOCATION, (sql) => sql.query(text)))[0]?.[0]);
+    while ((await deleted()) === CHUNK);
   }
 }
+
+/** Rows are looked for by index and deleted by where they lie: nothing is read to be joined. */
+const BY_LOCATION: typeof BY_INDEX = [...BY_INDEX, ["enable_hashjoin", "off"], ["enable_mergejoin", "off"]];
+
+/**
+ * Small tables change too little for the server to analyse them by itself, and it takes a table that was never analysed
+ * for a large one. A segment of the log is analysed once as soon as there is anything in it.
+ */
+async function analyseNew({ sql, names }: MaintenanceOptions): Promise<void> {
+  const rows = await sql.query(
+    `select c.oid::regclass::text from pg_class c where c.reltuples < 0 and (c.oid = any ($1::text::regclass[])
+       or c.relpages = 0 and c.oid in (select i.inhrelid from pg_inherits i where i.inhparent = $2::text::regclass and not i.inhdetachpending)
+         and pg_relation_size(c.oid) > 0)`,
+    [textArray(ANALYSED.map((table) => names[table])), names.message],
+  );
+  // Two processes need not do the same.
+  for (const [table] of rows) await sql.query(`analyze (skip_locked) ${table}`);
+}
+
+const ANALYSED = [
+  "segment",
+  "enqueued_id",
+  "scheduled",
+  "relay",
+  "cursor",
+  "lane",
+  "member",
+  "blocked",
+  "parked",
+  "delivery",
+  "dead",
+  "batch",
+  "kept_message",
+] as const;

@@ -101,7 +101,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       abandonAfterMs,
       receiptRetentionMs,
     }),
-    admin: createAdmin({ sql, names }),
+    admin: createAdmin({ database, sql, names }),
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),

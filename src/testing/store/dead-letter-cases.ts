@@ -200,7 +200,7 @@ export const deadLetterCases: readonly StoreCase[] = [
       const consumer = await joined(context.store, {}, { judge: killing(true) });
       await enqueue(context, message(1, { type: "bad" }));
       await consumer.drain();
-      await context.store.admin.discard({});
+      await context.store.admin.discard({ all: true });
       await consumer.session.tend();
       await consumer.drain();
       assert.equal((await consumer.session.tend()).blockedKeys, 0);
@@ -214,7 +214,7 @@ export const deadLetterCases: readonly StoreCase[] = [
     async run(context) {
       const consumer = await withDead(context, true, 2);
       await consumer.session.leave();
-      await context.store.admin.requeue({});
+      await context.store.admin.requeue({ all: true });
       const [waiting] = await context.store.admin.dead({});
       assert.equal(waiting?.command, "requeue");
       const next = await joined(context.another());
@@ -227,7 +227,7 @@ export const deadLetterCases: readonly StoreCase[] = [
     async run(context) {
       const consumer = await withDead(context, true, 2);
       await consumer.session.leave();
-      await context.store.admin.requeue({});
+      await context.store.admin.requeue({ all: true });
       const next = await joined(context.another());
       assert.deepEqual(payloads(await next.drain()), range(2, 6));
     },

@@ -92,7 +92,7 @@ export class RandomHistory {
       [2, () => this.#leave(one)],
       [2, () => this.#die(one)],
       [2, async () => this.#abandon(one)],
-      [2, () => this.#store.admin.requeue({})],
+      [2, () => this.#store.admin.requeue({ all: true })],
       [1, () => this.#store.maintenance.run()],
       [2, () => sleep(this.#below(60))],
     ];
@@ -235,7 +235,7 @@ export class RandomHistory {
     await eventuallyTrue(
       async () => {
         if (this.#processes.length === 0) await this.#start();
-        await this.#store.admin.requeue({});
+        await this.#store.admin.requeue({ all: true });
         for (const one of this.#processes) {
           await one.session.tend();
           for (let more = true; more;) {

@@ -1,3 +1,4 @@
+import { adminCases } from "./admin-cases.ts";
 import { budgetCases } from "./budget-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { contentCases } from "./content-cases.ts";
@@ -28,6 +29,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...parkingCases,
   ...budgetCases,
   ...deadLetterCases,
+  ...adminCases,
   ...leaseCases,
   ...crashCases,
   ...sharingCases,

@@ -1,0 +1,63 @@
+import type { Database, SqlRunner } from "./postgres-client.ts";
+import { explain, retried } from "./postgres-errors.ts";
+import type { Names } from "./postgres-names.ts";
+
+/**
+ * For statements that run now and then over tables that may be large, fresh or never analysed: they go by indexes, and the
+ * server does not compile them, which takes far longer than running them. The pool is the application's, so the settings
+ * end with the transaction.
+ */
+export const BY_INDEX: readonly (readonly [setting: string, value: string])[] = [
+  ["jit", "off"],
+  ["enable_seqscan", "off"],
+];
+
+/** The same where a part of the rows is wanted in order: never all of them, to be sorted. */
+export const IN_ORDER: readonly (readonly [setting: string, value: string])[] = [
+  ...BY_INDEX,
+  ["enable_bitmapscan", "off"],
+  ["enable_hashjoin", "off"],
+  ["enable_mergejoin", "off"],
+];
+
+/** The same for the first rows of an index, where sorting could only mean to have read all of them. */
+export const FIRST_ONLY: readonly (readonly [setting: string, value: string])[] = [
+  ...BY_INDEX,
+  ["enable_bitmapscan", "off"],
+  ["enable_sort", "off"],
+];
+
+/** Transactions with settings of their own. What the server gave up for another transaction is run again. */
+export class PlannedTransactions {
+  readonly #database: Database;
+  readonly #names: Names;
+
+  constructor(database: Database, names: Names) {
+    this.#database = database;
+    this.#names = names;
+  }
+
+  /** Everything in it is seen at one moment. */
+  read<T>(settings: typeof BY_INDEX, run: (sql: SqlRunner) => Promise<T>): Promise<T> {
+    return this.#run("set transaction isolation level repeatable read, read only", settings, run);
+  }
+
+  write<T>(settings: typeof BY_INDEX, run: (sql: SqlRunner) => Promise<T>): Promise<T> {
+    return this.#run("set transaction isolation level read committed", settings, run);
+  }
+
+  async #run<T>(mode: string, settings: typeof BY_INDEX, run: (sql: SqlRunner) => Promise<T>): Promise<T> {
+    const set = settings.map(([name, value]) => `set_config('${name}', '${value}', true)`);
+    try {
+      return await retried(() =>
+        this.#database.transaction(async (_, sql) => {
+          await sql.query(mode);
+          await sql.query(`select ${set.join(", ")}`);
+          return run(sql);
+        }),
+      );
+    } catch (error) {
+      throw explain(error, this.#names.schema);
+    }
+  }
+}

@@ -1,0 +1,198 @@
+import { isDate } from "node:util/types";
+import type {
+  Admin,
+  DeadChoice,
+  DeadFilter,
+  DeadPlace,
+  DeadQuery,
+  MessageQuery,
+  RewindTarget,
+} from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
+import { nearest } from "../../core/options.ts";
+
+/** No field that can be asked for is longer. */
+const MAX_TEXT_BYTES = 4096;
+const MAX_POSITION = 2n ** 63n - 1n;
+/** Every letter or message of a page is in memory at once. */
+const MAX_PAGE = 10_000;
+export const DEFAULT_PAGE = 100;
+
+/** Times that every database can read: from the year 1 to the year 9999. */
+const [FIRST_TIME, LAST_TIME] = [Date.parse("0001-01-01T00:00:00Z"), Date.parse("9999-12-31T23:59:59Z")];
+
+/** Takes a value from outside and gives it back as what it is said to be, or throws. */
+type Check = (of: string, field: string, value: unknown) => unknown;
+
+const text: Check = (of, field, value) => {
+  if (value === "") throw invalid(of, field, "is empty", `Give ${field} a value, or leave it out`);
+  return anyText(of, field, value);
+};
+
+/** What a letter says of itself: a field may be empty where somebody edited its document. */
+const anyText: Check = (of, field, value) => {
+  if (typeof value !== "string") throw wrong(of, field, value, "a text");
+  if (Buffer.byteLength(value) > MAX_TEXT_BYTES)
+    throw invalid(of, field, `has more than ${MAX_TEXT_BYTES} bytes`, "Nothing that is stored has one as long as that");
+  if (value.includes("\0")) throw invalid(of, field, "has a NUL character", "Remove it: databases cannot store it");
+  if (!value.isWellFormed())
+    throw invalid(of, field, "has half of a surrogate pair", "Cut texts between characters, or call toWellFormed()");
+  return value;
+};
+
+const position: Check = (of, field, value) => {
+  if (typeof value === "bigint" && value >= 0n && value <= MAX_POSITION) return value;
+  throw wrong(of, field, value, "a bigint such as 42n");
+};
+
+const wholeNumber =
+  (max: number): Check =>
+  (of, field, value) => {
+    if (typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= max) return value;
+    throw wrong(of, field, value, `a whole number from 1 to ${max}`);
+  };
+
+const oneOf =
+  (...choices: readonly unknown[]): Check =>
+  (of, field, value) => {
+    if (choices.includes(value)) return value;
+    throw wrong(of, field, value, choices.map((choice) => JSON.stringify(choice)).join(" or "));
+  };
+
+const time: Check = (of, field, value) => {
+  if (isDate(value) && value.getTime() >= FIRST_TIME && value.getTime() <= LAST_TIME) return new Date(value.getTime());
+  throw wrong(of, field, value, "a valid Date from the year 1 to the year 9999");
+};
+
+const place: Check = (of, field, value) => {
+  if (typeof value !== "object" || value === null) throw wrong(of, field, value, "a letter of the page before");
+  const letter = value as Partial<Record<keyof DeadPlace, unknown>>;
+  return {
+    position: position(of, `${field}.position`, letter.position),
+    relay: anyText(of, `${field}.relay`, letter.relay),
+    stream: anyText(of, `${field}.stream`, letter.stream),
+    id: anyText(of, `${field}.id`, letter.id),
+  };
+};
+
+type Checks<T> = { readonly [Field in keyof T]-?: Check };
+
+const MESSAGE_QUERY: Checks<MessageQuery> = {
+  id: text,
+  stream: text,
+  key: text,
+  aggregateType: text,
+  aggregateId: text,
+  correlationId: text,
+  relay: text,
+  limit: wholeNumber(MAX_PAGE),
+};
+
+const DEAD_FILTER: Checks<DeadFilter> = { relay: text, id: text, position, stream: text, type: text, key: text };
+
+const DEAD_QUERY: Checks<DeadQuery> = {
+  ...DEAD_FILTER,
+  state: oneOf("dead", "requeued", "discarded"),
+  after: place,
+  limit: wholeNumber(MAX_PAGE),
+};
+
+const DEAD_CHOICE: Checks<DeadChoice> = {
+  ...DEAD_FILTER,
+  all: oneOf(true),
+  limit: wholeNumber(Number.MAX_SAFE_INTEGER),
+};
+
+/**
+ * An admin that lets only checked values through, as copies: whatever a caller passes on from a request or a mistyped
+ * object is refused, instead of meaning something else to the database or nothing at all.
+ */
+export function checkedAdmin(admin: Admin): Admin {
+  return {
+    find: async (query) => admin.find(fields("admin.find", query, MESSAGE_QUERY)),
+    relays: () => admin.relays(),
+    pause: async (relay) => admin.pause(relayName("admin.pause", relay)),
+    resume: async (relay) => admin.resume(relayName("admin.resume", relay)),
+    rewind: async (relay, target) => admin.rewind(relayName("admin.rewind", relay), rewindTarget(target)),
+    drop: async (relay) => admin.drop(relayName("admin.drop", relay)),
+    dead: async (query) => admin.dead(fields("admin.dead", query, DEAD_QUERY)),
+    requeue: async (choice, onProgress) =>
+      admin.requeue(deadChoice("admin.requeue", choice), progressOf("admin.requeue", onProgress)),
+    discard: async (choice, onProgress) =>
+      admin.discard(deadChoice("admin.discard", choice), progressOf("admin.discard", onProgress)),
+  };
+}
+
+/** A copy of the fields, each of them checked. A field that is there has a value: undefined is not "left out". */
+function fields<T extends object>(of: string, given: unknown, checks: Checks<T>): T {
+  const known = Object.keys(checks);
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    throw new TxboxError("invalid_option", `${of} takes an object, got ${named(given)}`, {
+      fix: `Its fields are ${known.join(", ")}`,
+    });
+  }
+  const checked: Record<string, unknown> = {};
+  for (const field of Reflect.ownKeys(given)) {
+    if (typeof field === "symbol" || !known.includes(field)) {
+      const near = typeof field === "symbol" ? undefined : nearest(field, known);
+      throw new TxboxError("invalid_option", `${of} has no field "${String(field)}"`, {
+        field: String(field),
+        fix: near === undefined ? `Its fields are ${known.join(", ")}` : `Did you mean "${near}"?`,
+      });
+    }
+    const value = (given as Record<string, unknown>)[field];
+    checked[field] = checks[field as keyof T](of, field, value);
+  }
+  return checked as T;
+}
+
+function deadChoice(of: string, given: unknown): DeadChoice {
+  const choice = fields(of, given, DEAD_CHOICE);
+  const filters = Object.keys(DEAD_FILTER).filter((field) => field in choice);
+  if (choice.all === true && filters.some((field) => field !== "relay"))
+    throw invalid(of, "all", `contradicts ${filters.join(", ")}`, "Give a filter or all: true, not both");
+  if (choice.all !== true && filters.length === 0) {
+    throw new TxboxError("invalid_option", `${of}: which dead letters? Nothing was chosen`, {
+      field: "all",
+      fix: `Give ${Object.keys(DEAD_FILTER).join(", ")}, or say { all: true }`,
+    });
+  }
+  return choice;
+}
+
+function rewindTarget(target: unknown): RewindTarget {
+  const of = "admin.rewind";
+  if (target === "earliest" || target === "now") return target;
+  const choices = '"earliest", "now", { position: 42n } or { time: new Date(…) }';
+  if (typeof target !== "object" || target === null || Array.isArray(target))
+    throw wrong(of, "target", target, choices);
+  const point = fields<{ position?: bigint; time?: Date }>(of, target, { position, time });
+  if (Object.keys(point).length !== 1) throw invalid(of, "target", "is not one point", `Give ${choices}`);
+  return point as RewindTarget;
+}
+
+function relayName(of: string, relay: unknown): string {
+  return text(of, "relay", relay) as string;
+}
+
+function progressOf(of: string, onProgress: unknown): ((count: number) => void) | undefined {
+  if (onProgress === undefined || typeof onProgress === "function")
+    return onProgress as ((count: number) => void) | undefined;
+  throw wrong(of, "onProgress", onProgress, "a function");
+}
+
+function wrong(of: string, field: string, value: unknown, wanted: string): TxboxError {
+  const left = value === undefined ? `, or leave it out` : "";
+  return invalid(of, field, `must be ${wanted}, got ${named(value)}`, `Give ${field} such a value${left}`);
+}
+
+function invalid(of: string, field: string, what: string, fix: string): TxboxError {
+  return new TxboxError("invalid_option", `${of}: ${field} ${what}`, { field, fix });
+}
+
+function named(value: unknown): string {
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "an array";
+  if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
+  return typeof value === "number" || typeof value === "bigint" ? String(value) : typeof value;
+}
