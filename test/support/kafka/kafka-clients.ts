@@ -44,7 +44,11 @@ export async function createTopic(
     });
     const hasLeaders = async (): Promise<boolean> => {
       const { topics } = await admin.metadata({ topics: [topic], forceUpdate: true });
-      return topics.get(topic)?.partitions.every(({ leader }) => leader >= 0) === true;
+      if (topics.get(topic)?.partitions.every(({ leader }) => leader >= 0) !== true) return false;
+      // A leader may not know yet that it is one; producers that are not idempotent would then write twice.
+      const all = Array.from({ length: partitions }, (_, partitionIndex) => ({ partitionIndex, timestamp: -1n }));
+      await admin.listOffsets({ topics: [{ name: topic, partitions: all }] });
+      return true;
     };
     await until(() => hasLeaders().catch(() => false), { what: `leaders of ${topic}` });
   } finally {
