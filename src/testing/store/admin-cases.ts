@@ -220,7 +220,7 @@ export const adminCases: readonly StoreCase[] = [
       for (let from = 1; from <= count; from += 1000) {
         await enqueue(
           context,
-          ...range(from, Math.min(from + 999, count)).map((n) => message(n, { key: `k${n % 50}` })),
+          ...range(from, Math.min(from + 999, count)).map((n) => message(n, { key: `k${n}` })),
         );
       }
       while ((await consumer.drain()).length > 0);
