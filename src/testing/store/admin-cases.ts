@@ -218,10 +218,7 @@ export const adminCases: readonly StoreCase[] = [
         { judge: () => dead() },
       );
       for (let from = 1; from <= count; from += 1000) {
-        await enqueue(
-          context,
-          ...range(from, Math.min(from + 999, count)).map((n) => message(n, { key: `k${n}` })),
-        );
+        await enqueue(context, ...range(from, Math.min(from + 999, count)).map((n) => message(n, { key: `k${n}` })));
       }
       while ((await consumer.drain()).length > 0);
       await consumer.session.leave();
