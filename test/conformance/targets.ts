@@ -97,7 +97,7 @@ export const rabbitmqPublisher: Target<PublisherFeature> = publishing(...RABBITM
 export const rabbitmqSubscriber: Target<SubscriberFeature> = subscribing(...RABBITMQ);
 export const natsPublisher: Target<PublisherFeature> = withoutRoutes(publishing(...NATS));
 export const natsSubscriber: Target<SubscriberFeature> = subscribing(...NATS);
-export const kafkaPublisher: Target<PublisherFeature> = withoutRoutes(publishing(...KAFKA));
+export const kafkaPublisher: Target<PublisherFeature> = publishing(...KAFKA);
 export const kafkaSubscriber: Target<SubscriberFeature> = subscribing(...KAFKA);
 
 export const targets: readonly Target[] = [

@@ -183,7 +183,8 @@ export class ProduceBatch {
     }
     const { failure, records } = verdict;
     if (failure.status === "unavailable") {
-      this.#setAside(entries, failure, true);
+      // A topic that is out has taken none of them; otherwise each may have been written.
+      this.#setAside(entries, failure, failure.route === undefined);
       for (const later of batches.splice(0)) this.#setAside(later, failure, false);
       return;
     }
@@ -199,10 +200,10 @@ export class ProduceBatch {
   }
 
   /** Nothing is known of these, or they come after such: nothing of their keys may follow elsewhere. */
-  #setAside(entries: readonly Entry[], failure: Failure, wereSent: boolean): void {
+  #setAside(entries: readonly Entry[], failure: Failure, mayBeWritten: boolean): void {
     for (const { index, message } of entries) {
       const order = orderOf(message);
-      if (!wereSent && this.#holdBack(index, order)) continue;
+      if (!mayBeWritten && this.#holdBack(index, order)) continue;
       this.#results[index] = failure;
       if (order !== undefined && !this.#failed.has(order)) this.#failed.set(order, index);
     }

@@ -9,12 +9,14 @@ import { RefusingProducer } from "./refusing-producer.ts";
 
 export async function kafkaPublisherContext(server: KafkaServer): Promise<PublisherContext & AsyncDisposable> {
   const stream = `publish-${uuidv7()}`;
-  await createTopic(server.brokers, stream);
+  const other = `other-${stream}`;
+  for (const topic of [stream, other]) await createTopic(server.brokers, topic);
   const real = openProducer(server.brokers);
   const refusing = new RefusingProducer(real);
   const publisher = createKafkaPublisher({ producer: refusing });
   const cloudProducer = openProducer(server.brokers);
   let reader: TopicReader | undefined;
+  let otherReader: TopicReader | undefined;
   return {
     publisher,
     cloudEvents: createKafkaPublisher({ producer: cloudProducer, envelope: "cloudevents", source: "/tests" }),
@@ -29,6 +31,15 @@ export async function kafkaPublisherContext(server: KafkaServer): Promise<Publis
     async arrived(count) {
       reader ??= new TopicReader(server.brokers, stream);
       return (await reader.until(count)).map(openRecord);
+    },
+    route: {
+      stream: other,
+      goOut: async () => void refusing.lame.add(other),
+      comeBack: async () => void refusing.lame.delete(other),
+      async arrived(count) {
+        otherReader ??= new TopicReader(server.brokers, other);
+        return (await otherReader.until(count)).map(openRecord);
+      },
     },
     refuse: async (id, how) => refusing.refuse(id, how),
     oversized: () => Buffer.alloc(2_000_000, "x"),
@@ -45,6 +56,7 @@ export async function kafkaPublisherContext(server: KafkaServer): Promise<Publis
       await publisher.close?.();
       await cloudProducer.close();
       await reader?.[Symbol.asyncDispose]();
+      await otherReader?.[Symbol.asyncDispose]();
     },
   };
 }

@@ -1,14 +1,18 @@
 import type { KafkaProducer, KafkaSendOptions } from "../../../src/brokers/kafka/index.ts";
 
 const CODES = { failed: -1, rejected: 87 };
+const NOT_ENOUGH_REPLICAS = 19;
 
 /**
  * A producer whose broker refuses certain messages, as Kafka does it: with the whole record batch of the partition.
- * Who is to fail once fails until it was refused by itself.
+ * Who is to fail once fails until it was refused by itself. A topic can lack replicas, as only a cluster's can.
  */
 export class RefusingProducer implements KafkaProducer {
   readonly #real: KafkaProducer;
   readonly #refused = new Map<string, "failed" | "rejected">();
+
+  /** Topics that lack replicas. */
+  readonly lame = new Set<string>();
 
   constructor(real: KafkaProducer) {
     this.#real = real;
@@ -25,6 +29,7 @@ export class RefusingProducer implements KafkaProducer {
   async send(options: KafkaSendOptions): Promise<unknown> {
     const codes = new Map<string, number>();
     for (const message of options.messages) {
+      if (this.lame.has(message.topic)) codes.set(placeOf(message), NOT_ENOUGH_REPLICAS);
       const id = [...(message.headers ?? [])].find(([name]) => /^(?:txbox-|ce_)id$/.test(name.toString()))?.[1];
       const how = this.#refused.get(id?.toString() ?? "");
       if (how === undefined) continue;
