@@ -4,7 +4,7 @@ import type { PreparedMessage } from "../core/contracts.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers, IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
-import { textOrNull } from "./incoming-message.ts";
+import { textOrNull } from "../core/text-or-null.ts";
 
 /** The stream of a consumer's own log, when it stores before it handles. */
 export function storedStream(consumer: string): string {
