@@ -1,7 +1,7 @@
 import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
 import type { HandleResult, Ledger, Receipt, ReceiptFilter, Writer } from "../core/contracts.ts";
-import { describeError, errorCode } from "../core/errors.ts";
+import { describeError, errorCode, PermanentError } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
@@ -40,11 +40,14 @@ export class MessageProcessor<Tx> {
   async process(message: IncomingMessage, handler: HandlerFunction<Tx>, outer: AbortSignal): Promise<Attempt> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
+    if ("status" in receipt) return receipt;
     const { messageId: id, type } = receipt;
     let began = false;
     const run = async (): Promise<Handled> => {
-      const payload = decodePayload(message.body, message.headers.contentType);
-      const handled = { ...plainIncoming(message), id, type, payload };
+      const handled = read(() => {
+        const payload = decodePayload(message.body, message.headers.contentType);
+        return { ...plainIncoming(message), id, type, payload };
+      });
       const context = { module: consumer, id, type, headers: message.headers };
       const overdue = new Overdue(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
@@ -63,9 +66,10 @@ export class MessageProcessor<Tx> {
   async store(message: IncomingMessage): Promise<Attempt> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
+    if ("status" in receipt) return receipt;
     const run = async (): Promise<Handled> => {
       const overdue = new Overdue(handlerTimeoutMs);
-      const prepared = toStored(consumer, receipt.messageId, receipt.type, message);
+      const prepared = read(() => toStored(consumer, receipt.messageId, receipt.type, message));
       const transaction = store.ledger.transaction(async (tx) => {
         if (!(await overdue.wait(store.ledger.receive(tx, receipt, "received")))) return false;
         await store.writer.enqueue(tx as never, [prepared]);
@@ -80,9 +84,11 @@ export class MessageProcessor<Tx> {
   }
 
   /** For a message that no handler will see. */
-  reject(message: IncomingMessage, error: unknown): Promise<Attempt> {
+  async reject(message: IncomingMessage, error: unknown): Promise<Attempt> {
+    const receipt = this.#receipt(message);
+    if ("status" in receipt) return receipt;
     return this.#attempt(
-      this.#receipt(message),
+      receipt,
       () => Promise.reject(error),
       () => true,
     );
@@ -125,12 +131,27 @@ export class MessageProcessor<Tx> {
     }
   }
 
-  #receipt(message: IncomingMessage): Receipt {
-    return {
-      consumer: this.#options.consumer,
-      messageId: messageIdOf(message),
-      type: typeOf(message) ?? "unknown",
-      correlationId: textOrNull(message.headers.correlationId),
-    };
+  /** A message that cannot be named is rejected without a receipt. */
+  #receipt(message: IncomingMessage): Receipt | Extract<Attempt, { status: "rejected" }> {
+    try {
+      return read(() => ({
+        consumer: this.#options.consumer,
+        messageId: messageIdOf(message),
+        type: typeOf(message) ?? "unknown",
+        correlationId: textOrNull(message.headers.correlationId),
+      }));
+    } catch (error) {
+      return { status: "rejected", error };
+    }
+  }
+}
+
+/** Whatever goes wrong while a message is read is the message's fault, never that of the database. */
+function read<T>(open: () => T): T {
+  try {
+    return open();
+  } catch (error) {
+    if (errorCode(error) === "permanent") throw error;
+    throw new PermanentError(`The message cannot be read: ${describeError(error)}`, { cause: error });
   }
 }

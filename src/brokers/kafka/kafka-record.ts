@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { bytesOf, type Fields, type Transport } from "../shared/transport.ts";
+import { bytesOf, fieldName, newFields, textOrBytes, type Fields, type Transport } from "../shared/transport.ts";
 
 /** Kafka's headers are bytes; CloudEvents prefixes its attributes with `ce_`. */
 export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
@@ -71,9 +71,9 @@ const NOTHING = new Uint8Array(0);
 
 /** Throws a PermanentError for an envelope that is broken. */
 export function openRecord(record: KafkaRecord): IncomingMessage {
-  const fields: Record<string, unknown> = {};
+  const fields = newFields();
   for (const [name, value] of record.headers) {
-    if (name !== null && value !== null) fields[name.toString()] = value.toString();
+    if (name !== null && value !== null) fields[fieldName(name)] = textOrBytes(value);
   }
   const message = openEnvelope(fields, record.value ?? NOTHING, KAFKA_TRANSPORT);
   return {
@@ -89,14 +89,9 @@ export function unreadable({ topic, key, value }: KafkaRecord): IncomingMessage 
   return { stream: topic, key: textOf(key), headers: {}, body: value ?? NOTHING, routingKey: topic };
 }
 
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
 /** Keys of other producers may be any bytes; those that are no text still keep their order. */
 function textOf(key: Buffer | null): string | null {
   if (key === null) return null;
-  try {
-    return utf8.decode(key);
-  } catch {
-    return key.toString("hex");
-  }
+  const text = textOrBytes(key);
+  return typeof text === "string" ? text : key.toString("hex");
 }

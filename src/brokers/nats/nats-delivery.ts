@@ -2,7 +2,7 @@ import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
 import type { Delivery } from "../shared/deliveries.ts";
 import { openEnvelope } from "../shared/envelope.ts";
-import { decodeText } from "../shared/transport.ts";
+import { fieldText } from "../shared/field-text.ts";
 import type { NatsMessage } from "./nats-client.ts";
 import { fieldsOf, headersOf, MSG_ID, NATS_TRANSPORT } from "./nats-headers.ts";
 
@@ -86,12 +86,12 @@ export class HeldMessage implements Delivery {
 
 function open(subject: string, body: Uint8Array, headers: ReadonlyMap<string, string[]>): IncomingMessage {
   const fields = fieldsOf(headers);
-  const { [MSG_ID]: givenId, "ce-datacontenttype": contentType } = fields;
+  const givenId = fieldText(fields, MSG_ID, NATS_TRANSPORT);
+  const contentType = fields["ce-datacontenttype"];
   for (const name in fields) if (NATS_TRANSPORT.reserved?.test(name) === true) delete fields[name];
   if (contentType !== undefined) fields["content-type"] ??= contentType;
   const message = openEnvelope(fields, body, NATS_TRANSPORT);
-  const id = message.id ?? (givenId === undefined ? undefined : decodeText(givenId, NATS_TRANSPORT));
-  return { ...message, id, routingKey: subject };
+  return { ...message, id: message.id ?? givenId, routingKey: subject };
 }
 
 function unreadable(cause: unknown): PermanentError {

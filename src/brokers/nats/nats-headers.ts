@@ -1,5 +1,5 @@
 import { TxboxError } from "../../core/errors.ts";
-import type { Fields, Transport } from "../shared/transport.ts";
+import { newFields, type Fields, type Transport } from "../shared/transport.ts";
 import type { NatsMessage, NatsMessageHeaders } from "./nats-client.ts";
 
 /** Names as the NATS binding of CloudEvents has them; its text is percent-encoded as well. */
@@ -59,7 +59,7 @@ export function headersOf(message: NatsMessage): Map<string, string[]> {
 
 /** Header values as one text each. */
 export function fieldsOf(headers: ReadonlyMap<string, readonly string[]>): Fields {
-  const fields: Fields = {};
+  const fields = newFields() as Fields;
   for (const [name, values] of headers) fields[name] = values.length === 1 ? String(values[0]) : values.join(", ");
   return fields;
 }

@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { bytesOf, type Transport } from "../shared/transport.ts";
+import { bytesOf, newFields, type Transport } from "../shared/transport.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 const AMQP: Transport = {
@@ -43,9 +43,9 @@ const BYTES_TYPE = "application/octet-stream";
 
 /** Throws a PermanentError for an envelope that is broken. */
 export function openFromRabbitmq({ content, fields, properties }: RabbitmqMessage): IncomingMessage {
-  const headers: Record<string, unknown> = {};
+  const headers = newFields();
   for (const name in properties.headers) if (!COUNTERS.has(name)) headers[name] = properties.headers[name];
-  const ours = typeof headers["txbox-id"] === "string" || typeof headers["cloudEvents_stream"] === "string";
+  const ours = headers["txbox-id"] !== undefined || typeof headers["cloudEvents_stream"] === "string";
   if (!ours) {
     // The properties say what the headers of others do not; ours say everything in headers.
     if (typeof properties.contentType === "string") headers["content-type"] ??= properties.contentType;

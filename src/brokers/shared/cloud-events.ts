@@ -1,5 +1,6 @@
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
-import { decodeText, encodeText, type Fields, type Transport } from "./transport.ts";
+import { fieldText } from "./field-text.ts";
+import { encodeText, type Fields, type Transport } from "./transport.ts";
 
 /** CloudEvents 1.0 attributes and extensions; headers of the message are added by the envelope. */
 export function cloudEventFields(message: Message, transport: Transport, source: string | undefined): Fields {
@@ -29,10 +30,7 @@ export function readCloudEvent(
 ): Partial<IncomingMessage> {
   const prefix = transport.cloudEventPrefixes.find((one) => typeof fields[`${one}specversion`] === "string");
   if (prefix === undefined) return {};
-  const text = (name: string): string | undefined => {
-    const value = fields[prefix + name];
-    return typeof value === "string" ? decodeText(value, transport) : undefined;
-  };
+  const text = (name: string): string | undefined => fieldText(fields, prefix + name, transport);
   const sequence = text("sequence");
   const time = new Date(text("time") ?? Number.NaN);
   const headers: Headers = {};

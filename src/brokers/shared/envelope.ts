@@ -1,7 +1,8 @@
-import { PermanentError, TxboxError } from "../../core/errors.ts";
+import { describeError, PermanentError, TxboxError } from "../../core/errors.ts";
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
 import { cloudEventFields, readCloudEvent } from "./cloud-events.ts";
-import { decodeText, encodeText, type Fields, type Transport } from "./transport.ts";
+import { brokenField, fieldText } from "./field-text.ts";
+import { encodeText, type Fields, type Transport } from "./transport.ts";
 
 /** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
 export type EnvelopeFormat = "native" | "cloudevents";
@@ -70,7 +71,7 @@ function addHeaders(fields: Fields, headers: Headers, transport: Transport): voi
     const standard = STANDARD.get(name);
     if (standard !== undefined && isPlain(value, transport)) fields[standard] = value;
     else if (standard === undefined && isPlain(value, transport) && isOwnName(name, transport)) fields[name] = value;
-    else (others ??= {})[name] = value;
+    else setOwn((others ??= {}), name, value);
   }
   if (others !== undefined) fields[OTHER_HEADERS] = asciiJson(others);
 }
@@ -97,38 +98,53 @@ function asciiJson(value: unknown): string {
 
 /**
  * A message from what a broker delivered: ours, a CloudEvent, or one of a producer that knows neither, whose fields
- * become headers. Throws a PermanentError for an envelope that is broken.
+ * become headers. Throws a PermanentError for an envelope that is broken, and nothing else, whatever it holds.
  */
 export function openEnvelope(
   fields: Readonly<Record<string, unknown>>,
   body: string | Uint8Array,
   transport: Transport,
 ): IncomingMessage {
+  try {
+    return open(fields, body, transport);
+  } catch (error) {
+    if (error instanceof PermanentError) throw error;
+    throw new PermanentError(`The envelope of this message cannot be read: ${describeError(error)}`, { cause: error });
+  }
+}
+
+function open(
+  fields: Readonly<Record<string, unknown>>,
+  body: string | Uint8Array,
+  transport: Transport,
+): IncomingMessage {
   const headers: Headers = {};
-  const known =
-    typeof fields["txbox-id"] === "string" ? readNative(fields, transport) : readCloudEvent(fields, transport);
+  const known = fields["txbox-id"] === undefined ? readCloudEvent(fields, transport) : readNative(fields, transport);
   for (const name in fields) {
     const value = fields[name];
     const standard = STANDARD_NAMES.get(name.toLowerCase());
     if (standard !== undefined) headers[standard] ??= value;
-    else if (!RESERVED.test(name) && value !== undefined) headers[name] = value;
+    else if (!RESERVED.test(name) && value !== undefined) setOwn(headers, name, value);
   }
-  Object.assign(headers, known.headers, otherHeaders(fields[OTHER_HEADERS]));
+  for (const more of [known.headers, otherHeaders(fields[OTHER_HEADERS])]) {
+    for (const [name, value] of Object.entries(more ?? {})) setOwn(headers, name, value);
+  }
   return { ...known, headers, body };
 }
 
+/** Assigning to `__proto__` would change the object instead. */
+function setOwn(target: Record<string, unknown>, name: string, value: unknown): void {
+  if (name !== "__proto__") target[name] = value;
+  else Object.defineProperty(target, name, { value, enumerable: true, configurable: true, writable: true });
+}
+
 function readNative(fields: Readonly<Record<string, unknown>>, transport: Transport): Partial<IncomingMessage> {
-  const text = (name: string): string | undefined => {
-    const value = fields[name];
-    if (value === undefined) return undefined;
-    if (typeof value === "string") return decodeText(value, transport);
-    throw broken(name, value);
-  };
+  const text = (name: string): string | undefined => fieldText(fields, name, transport);
   const position = text("txbox-position");
-  if (position !== undefined && !/^\d{1,19}$/.test(position)) throw broken("txbox-position", position);
+  if (position !== undefined && !/^\d{1,19}$/.test(position)) throw brokenField("txbox-position", position);
   const created = text("txbox-created-at");
   const createdAt = created === undefined ? undefined : new Date(created);
-  if (createdAt !== undefined && Number.isNaN(createdAt.getTime())) throw broken("txbox-created-at", created);
+  if (createdAt !== undefined && Number.isNaN(createdAt.getTime())) throw brokenField("txbox-created-at", created);
   return {
     id: text("txbox-id"),
     type: text("txbox-type"),
@@ -145,16 +161,18 @@ function otherHeaders(text: unknown): object | undefined {
   if (text === undefined) return undefined;
   try {
     const value: unknown = typeof text === "string" ? JSON.parse(text) : undefined;
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+    if (typeof value === "object" && value !== null && !Array.isArray(value) && !isDeeper(value, MAX_DEPTH))
+      return value;
   } catch {
     // Said below.
   }
-  throw broken(OTHER_HEADERS, text);
+  throw brokenField(OTHER_HEADERS, text);
 }
 
-function broken(name: string, value: unknown): PermanentError {
-  return new PermanentError(`The header ${name} of this message is broken: ${JSON.stringify(value)?.slice(0, 100)}`, {
-    field: name,
-    fix: "Whoever sent it must write it as txbox does, or leave out every txbox-* header",
-  });
+/** JSON.parse takes any depth, but who writes it again recurses. */
+const MAX_DEPTH = 1000;
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
 }
