@@ -1,6 +1,6 @@
 import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
-import type { HandleResult, Ledger, Receipt, ReceiptFilter, Writer } from "../core/contracts.ts";
+import type { HandleResult, Ledger, Receipt, ReceiptFilter, ReceiptScope, Writer } from "../core/contracts.ts";
 import { describeError, errorCode, PermanentError } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
@@ -11,6 +11,7 @@ import { Overdue } from "./handler-timeout.ts";
 import { typeOf } from "./incoming-message.ts";
 import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
+import { receiptHolder } from "./receipt-scope.ts";
 import { toStored } from "./stored-message.ts";
 
 /** What became of a message: `skipped` has no handler here, `stored` will be handled by the local relay. */
@@ -23,6 +24,7 @@ export type Attempt =
 export interface ProcessingOptions<Tx> {
   store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never> };
   consumer: string;
+  receiptScope: ReceiptScope;
   handlerTimeoutMs: number;
   maxAttempts: number | undefined;
   filter?: ReceiptFilter | undefined;
@@ -135,7 +137,7 @@ export class MessageProcessor<Tx> {
   #receipt(message: IncomingMessage): Receipt | Extract<Attempt, { status: "rejected" }> {
     try {
       return read(() => ({
-        consumer: this.#options.consumer,
+        consumer: receiptHolder(this.#options.consumer, this.#options.receiptScope, message),
         messageId: messageIdOf(message),
         type: typeOf(message) ?? "unknown",
         correlationId: textOrNull(message.headers.correlationId),

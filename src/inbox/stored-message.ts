@@ -13,6 +13,7 @@ export function storedStream(consumer: string): string {
 
 interface Origin {
   stream?: string | undefined;
+  source?: string | undefined;
   position?: string | undefined;
   createdAt?: string | undefined;
   /** A key that the log could not hold as it was. */
@@ -27,6 +28,7 @@ export function toStored(consumer: string, id: string, type: string, message: In
   const key = storableKey(message.key);
   const origin: Origin = {
     stream: message.stream,
+    source: message.source,
     position: message.position?.toString(),
     createdAt: message.createdAt?.toISOString(),
     key: key === message.key ? undefined : readableKey(message.key),
@@ -54,11 +56,12 @@ export function toStored(consumer: string, id: string, type: string, message: In
 /** The other way: what the handler sees is the message as it was sent. */
 export function fromStored(message: IncomingMessage): IncomingMessage {
   const { [ORIGIN]: origin, ...headers } = message.headers;
-  const { stream, position, createdAt, key = message.key } = (origin ?? {}) as Origin;
+  const { stream, source, position, createdAt, key = message.key } = (origin ?? {}) as Origin;
   return {
     ...plainIncoming(message),
     key,
     stream,
+    ...(source === undefined ? {} : { source }),
     position: position === undefined ? undefined : BigInt(position),
     createdAt: createdAt === undefined ? message.createdAt : new Date(createdAt),
     headers,

@@ -80,6 +80,7 @@ export function openRecord(record: KafkaRecord): IncomingMessage {
     ...message,
     stream: message.stream ?? record.topic,
     key: message.key ?? textOf(record.key),
+    source: record.topic,
     routingKey: record.topic,
   };
 }

@@ -91,7 +91,7 @@ function open(subject: string, body: Uint8Array, headers: ReadonlyMap<string, st
   for (const name in fields) if (NATS_TRANSPORT.reserved?.test(name) === true) delete fields[name];
   if (contentType !== undefined) fields["content-type"] ??= contentType;
   const message = openEnvelope(fields, body, NATS_TRANSPORT);
-  return { ...message, id: message.id ?? givenId, routingKey: subject };
+  return { ...message, id: message.id ?? givenId, source: subject, routingKey: subject };
 }
 
 function unreadable(cause: unknown): PermanentError {

@@ -57,6 +57,7 @@ export function openFromRabbitmq({ content, fields, properties }: RabbitmqMessag
     id: opened.id ?? text(properties.messageId),
     type: opened.type ?? text(properties.type),
     createdAt: opened.createdAt ?? timeOf(properties.timestamp),
+    source: fields.exchange,
     routingKey: fields.routingKey,
   };
 }

@@ -63,7 +63,7 @@ export function openEntry(raw: RawFields, streamKey: string): IncomingMessage {
   }
   // Many producers have no body and write an object's properties as fields.
   const message = openEnvelope(fields, body ?? JSON.stringify(fields), TRANSPORT);
-  return { ...message, routingKey: streamKey };
+  return { ...message, source: streamKey, routingKey: streamKey };
 }
 
 /** What to hand on of an entry whose envelope is broken: its body. */

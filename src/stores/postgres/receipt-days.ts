@@ -7,7 +7,7 @@ import type { Names } from "./postgres-names.ts";
 export const DEFAULT_RECEIPT_RETENTION_MS: number = 14 * 24 * 60 * 60 * 1000;
 
 /** Where receipts of ids that carry no time are kept. */
-const FOREIGN = "0001-01-01";
+export const FOREIGN = "0001-01-01";
 const DAY_MS = 24 * 60 * 60 * 1000;
 const MAX_DAYS_AHEAD = 7;
 const DELETE_BATCH = 5000;
