@@ -61,7 +61,7 @@ async function find(sql: SqlRunner, names: Names, query: MessageQuery): Promise<
     .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);
   const rows = await sql.query(
-    `select ${messageColumns()}, relay, status, attempts, last_error, date_part('epoch', published_at), date_part('epoch', deliver_at)
+    `select ${messageColumns()}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs("deliver_at")}
      from ${names.message_status} ${c.where} order by position nulls last, relay limit ${limitOf(query.limit)}`,
     c.params,
   );
@@ -102,7 +102,7 @@ function deadConditions(query: DeadQuery): Conditions {
 async function dead(sql: SqlRunner, names: Names, query: DeadQuery): Promise<DeadLetter[]> {
   const c = deadConditions(query);
   const rows = await sql.query(
-    `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
+    `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, ${epochMs("died_at")}
      from ${names.dead} ${c.where} order by position, relay limit ${limitOf(query.limit)}`,
     c.params,
   );
@@ -201,8 +201,13 @@ function limitOf(limit: number | undefined, fallback = DEFAULT_LIMIT): number {
   });
 }
 
-function dateOf(epochSeconds: string | null): Date | null {
-  return epochSeconds === null ? null : new Date(Number(epochSeconds) * 1000);
+/** A whole number has the same form under every setting of the session. */
+function epochMs(column: string): string {
+  return `floor(date_part('epoch', ${column}) * 1000)::bigint`;
+}
+
+function dateOf(ms: string | null): Date | null {
+  return ms === null ? null : new Date(Number(ms));
 }
 
 function noSuchRelay(relay: string): TxboxError {

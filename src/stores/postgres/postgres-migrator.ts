@@ -1,5 +1,5 @@
 import type { Migrator, MigrationStep } from "../../core/contracts.ts";
-import { errorCode } from "../../core/errors.ts";
+import { describeError, errorCode, TxboxError } from "../../core/errors.ts";
 import { MIGRATIONS } from "./migrations/index.ts";
 import type { Migration } from "./migrations/migration.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
@@ -42,7 +42,9 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
           for (const step of pending) await sql.exec(step.script);
           return pending;
         }),
-      );
+      ).catch((error: unknown) => {
+        throw TAKEN.has(errorCode(error) ?? "") ? nameTaken(names, error) : error;
+      });
     },
     async check() {
       const found = await versionFound(database, names);
@@ -51,6 +53,16 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
       if (found > newest) throw schemaTooNew(found, newest);
     },
   };
+}
+
+/** duplicate_table, duplicate_object, duplicate_function. */
+const TAKEN: ReadonlySet<string> = new Set(["42P07", "42710", "42723"]);
+
+/** Tables of the application, or of another installation: "message" with the prefix "all_" is "all_message" without. */
+function nameTaken({ schema }: Names, cause: unknown): TxboxError {
+  const message = `A name that txbox needs is taken in schema ${schema} (${describeError(cause)})`;
+  const fix = "Give createPostgresStore a schema of its own, or another tablePrefix";
+  return new TxboxError("invalid_option", message, { field: "tablePrefix", fix, cause });
 }
 
 /** Each step records itself, so that its SQL is complete for those who run it by hand. */

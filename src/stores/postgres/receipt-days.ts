@@ -80,7 +80,8 @@ export async function createReceiptDay(
 export async function createReceiptDays(options: ReceiptDaysOptions): Promise<string[]> {
   const { database, names } = options;
   const days = await database.query(
-    `select d::date::text from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
+    // Not by a cast to text, which has the form of DateStyle.
+    `select to_char(d, 'YYYY-MM-DD') from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
   );
   const attached = (await partitions(database, names)).filter(({ state }) => state === "attached");
   const present = new Set(attached.map(({ day }) => day));
