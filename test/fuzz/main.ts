@@ -2,7 +2,8 @@ import { parseArgs } from "node:util";
 import { createDatabase, startPostgres } from "../harness/index.ts";
 import { type BrokerName, BROKERS } from "./broker-target.ts";
 import { fuzzBroker } from "./fuzz-broker.ts";
-import { fuzzStore, type StoreName, STORES } from "./fuzz-store.ts";
+import { fuzzStore } from "./fuzz-store.ts";
+import { type StoreName, STORES } from "./store-target.ts";
 
 const HELP = `npm run fuzz -- [options]
 

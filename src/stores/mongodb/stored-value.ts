@@ -16,6 +16,9 @@ export function storedValue(json: string): StoredValue {
 }
 
 function fits(value: unknown, depth: number): boolean {
+  // UTF-8 has no half of a surrogate pair, and JSON no infinite number or negative zero, which foreign texts may stand for.
+  if (typeof value === "string") return value.isWellFormed();
+  if (typeof value === "number") return Number.isFinite(value) && !Object.is(value, -0);
   if (typeof value !== "object" || value === null) return true;
   if (depth >= MAX_DEPTH) return false;
   if (Array.isArray(value)) return value.every((item) => fits(item, depth + 1));
@@ -28,6 +31,7 @@ function isPlainName(name: string): boolean {
     name.startsWith("$") ||
     name.includes(".") ||
     name.includes("\0") ||
+    !name.isWellFormed() ||
     name === "__proto__" ||
     name === "_bsontype"
   );
