@@ -10,9 +10,8 @@ const MAX_DEPTH = 1000;
  */
 export function toJson(value: unknown, field: string): string {
   const walk = new Walk(field);
-  let text: string | undefined;
   try {
-    text = JSON.stringify(value, function (this: object, name: string, inner: unknown) {
+    return JSON.stringify(value, function (this: object, name: string, inner: unknown) {
       walk.enter(this, name, inner);
       return inner;
     });
@@ -21,8 +20,6 @@ export function toJson(value: unknown, field: string): string {
     const path = throwingPart(value, field, new Set()) ?? field;
     throw notJson(field, `${path} cannot be made into JSON: ${describeError(error)}`, error);
   }
-  // The walk has refused everything that gives no text.
-  return text as string;
 }
 
 /** An object whose JSON is its properties, not that of a class with more behind them. */
@@ -139,7 +136,7 @@ function getterOf(prototype: object): string | undefined {
   // Object.prototype has one of its own.
   if (above === null) return undefined;
   const all = Object.entries(Object.getOwnPropertyDescriptors(prototype));
-  const found = all.find(([, { get }]) => get !== undefined)?.[0] ?? getterOf(above);
+  const found = all.find(([, property]) => "get" in property && property.get !== undefined)?.[0] ?? getterOf(above);
   getters.set(prototype, found ?? null);
   return found;
 }

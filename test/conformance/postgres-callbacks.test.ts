@@ -58,7 +58,7 @@ describe.skipIf(!hasPostgres())("a handler that asks node-postgres by", () => {
   beforeAll(async () => {
     base = await testDatabase();
     pool = new pg.Pool({ connectionString: base.url });
-    store = createPostgresStore({ client: pool }) as PostgresStore<pg.PoolClient>;
+    store = createPostgresStore({ client: pool });
     await store.migrator.migrate();
   });
   afterAll(async () => {

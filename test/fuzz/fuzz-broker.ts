@@ -90,7 +90,8 @@ export async function fuzzBroker({ broker, databaseUrl, count, seed }: BrokerFuz
     for (const body of await target.newDead()) if (settle(numberIn(body), body) !== undefined) dead++;
   };
   const caughtUp = async (limit: number): Promise<void> => {
-    while (open.size > limit || (limit === 0 && good.length < goodSent)) {
+    const isBehind = (): boolean => open.size > limit || (limit === 0 && good.length < goodSent);
+    while (isBehind()) {
       await collectDead();
       if (performance.now() - movedAt > STANDSTILL_MS)
         throw new Error(
@@ -172,9 +173,14 @@ function differences({ n, plain }: HostileEnvelope, message: HandledMessage, tab
 
 function standstill(seed: number, open: ReadonlyMap<number, HostileEnvelope>, outages: readonly string[]): string {
   const first = [...open.values()].slice(0, 3).map(({ n, fields, body }) => {
-    const shown = fields.slice(0, 30).map(([name, value]) => `${name}=${String(JSON.stringify(value)).slice(0, 120)}`);
+    const shown = fields.slice(0, 30).map(([name, value]) => `${name}=${textOf(value)}`);
     return `\n#${n} ${shown.join(" ")} body=${body.toString("latin1").slice(0, 200)}`;
   });
   const why = outages.length === 0 ? "" : `\noutages: ${[...new Set(outages)].slice(0, 3).join(" | ")}`;
   return `seed ${seed}: no progress, ${open.size} messages neither delivered nor dead${first.join("")}${why}`;
+}
+
+function textOf(value: unknown): string {
+  const json = JSON.stringify(value) as string | undefined;
+  return json?.slice(0, 120) ?? typeof value;
 }

@@ -173,7 +173,7 @@ function asJson(value: unknown): unknown {
 
 function describe(message: unknown): string {
   try {
-    return String(JSON.stringify(message)).slice(0, 500);
+    return (JSON.stringify(message) as string | undefined)?.slice(0, 500) ?? typeof message;
   } catch {
     return "a message that has no JSON";
   }
