@@ -15,6 +15,8 @@ export interface BrokerFuzzOptions {
   readonly databaseUrl: string;
   readonly count: number;
   readonly seed: number;
+  /** Called with how many hostile messages are sent so far. */
+  readonly onProgress?: (count: number) => void;
 }
 
 export interface BrokerFigures {
@@ -40,7 +42,13 @@ const STANDSTILL_MS = 20_000;
  * Sends hostile messages with good ones between them. Throws unless each hostile one is delivered as it was sent or is a
  * dead letter with its bytes, and all good ones arrive once and in order.
  */
-export async function fuzzBroker({ broker, databaseUrl, count, seed }: BrokerFuzzOptions): Promise<BrokerFigures> {
+export async function fuzzBroker({
+  broker,
+  databaseUrl,
+  count,
+  seed,
+  onProgress,
+}: BrokerFuzzOptions): Promise<BrokerFigures> {
   const began = performance.now();
   await using target = await openTarget(broker);
   const pool = new pg.Pool({ connectionString: databaseUrl, max: 12 });
@@ -121,6 +129,7 @@ export async function fuzzBroker({ broker, databaseUrl, count, seed }: BrokerFuz
       }
       movedAt = performance.now();
       await caughtUp(1000);
+      onProgress?.(from + size);
     }
     await caughtUp(0);
   } finally {

@@ -15,6 +15,8 @@ export interface StoreFuzzOptions {
   readonly databaseUrl: string;
   readonly count: number;
   readonly seed: number;
+  /** Called with how many hostile messages are sent so far. */
+  readonly onProgress?: (count: number) => void;
 }
 
 export interface StoreFigures {
@@ -37,7 +39,13 @@ const STANDSTILL_MS = 30_000;
  * Enqueues hostile values with good ones between them, by turns alone and in batches. Throws unless each is delivered
  * equal or refused by a TxboxError with nothing written, and all good ones arrive once and in order.
  */
-export async function fuzzStore({ store: name, databaseUrl, count, seed }: StoreFuzzOptions): Promise<StoreFigures> {
+export async function fuzzStore({
+  store: name,
+  databaseUrl,
+  count,
+  seed,
+  onProgress,
+}: StoreFuzzOptions): Promise<StoreFigures> {
   const began = performance.now();
   await using target = await openStore(name, databaseUrl);
   const { store } = target;
@@ -113,6 +121,7 @@ export async function fuzzStore({ store: name, databaseUrl, count, seed }: Store
       const size = Math.min(BATCH, count - n);
       const messages = fc.sample(hostileMessage, { numRuns: size, seed: seed * 1_000_003 + n });
       await enqueue(messages, n / BATCH);
+      onProgress?.(n + size);
     }
     movedAt = performance.now();
     while (open.size > 0 || good.length < goodSent) {

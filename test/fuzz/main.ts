@@ -34,13 +34,16 @@ if (values.help || (broker === undefined) === (store === undefined)) {
   process.exit(values.help ? 0 : 1);
 }
 process.stdout.write(`seed ${seed}\n`);
+const onProgress = (sent: number): void => {
+  if (sent % 2000 === 0) process.stdout.write(`${sent} sent\n`);
+};
 const server = await startPostgres();
 try {
   const database = await createDatabase(server.url);
   const figures =
     broker === undefined
-      ? await fuzzStore({ store: store as StoreName, databaseUrl: database.url, count, seed })
-      : await fuzzBroker({ broker: broker as BrokerName, databaseUrl: database.url, count, seed });
+      ? await fuzzStore({ store: store as StoreName, databaseUrl: database.url, count, seed, onProgress })
+      : await fuzzBroker({ broker: broker as BrokerName, databaseUrl: database.url, count, seed, onProgress });
   await database.drop();
   process.stdout.write(`${JSON.stringify(figures)}\n`);
 } catch (error) {
