@@ -53,6 +53,11 @@ describe("native fields", () => {
     ["txbox-created-at", "yesterday"],
     ["txbox-headers", "{"],
     ["txbox-headers", "[]"],
+    ["txbox-headers", `{"a":${"[".repeat(20_000)}${"]".repeat(20_000)}}`],
+    ["txbox-headers", Buffer.from([0xff])],
+    ["txbox-id", 5],
+    ["txbox-id", Buffer.from([0xff])],
+    ["txbox-type", { toString: 1 }],
   ])("a broken %s is a permanent error that names it", (name, value) => {
     const fields = { ...sealEnvelope(messages.bare, "native", kafka), [name]: value };
     expect(() => openEnvelope(fields, "", kafka)).toThrow(expect.objectContaining({ code: "permanent", field: name }));
@@ -75,6 +80,28 @@ describe("what others send", () => {
       position: undefined,
       headers: { tenant: "t" },
     });
+  });
+
+  test("names of prototypes are names like others, in both directions", () => {
+    const fields = Object.assign(Object.create(null) as Record<string, unknown>, { constructor: "c", toString: "t" });
+    Object.defineProperty(fields, "__proto__", { value: "p", enumerable: true });
+    const { headers } = openEnvelope(fields, "x", kafka);
+    expect(Object.entries(headers)).toEqual(Object.entries(fields));
+    const sent = JSON.parse('{"__proto__":{"contentType":"text/plain"},"a":1}') as Record<string, unknown>;
+    const opened = openEnvelope(sealEnvelope(sample("orders", 1, { headers: sent }), "native", kafka), "x", kafka);
+    expect(JSON.stringify(opened.headers)).toBe(JSON.stringify(sent));
+    expect(opened.headers.contentType).toBeUndefined();
+  });
+
+  test("an id that the client could not read is refused, so that two do not become one", () => {
+    for (const fields of [
+      { "ce-specversion": "1.0", "ce-id": "\uFFFD" },
+      { "ce-specversion": "1.0", "ce-id": 5 },
+    ]) {
+      expect(() => openEnvelope(fields, "x", nats)).toThrow(
+        expect.objectContaining({ code: "permanent", field: "ce-id" }),
+      );
+    }
   });
 
   test("a message of nobody we know keeps its headers and has no id", () => {
