@@ -47,7 +47,7 @@ describe.skipIf(slot.skipped)("promotions at random", () => {
 
       function start(): Owner {
         const pools = switchingPool(pool);
-        const owner: Owner = { relay: undefined as never, use: pools.use, gate: undefined };
+        const owner: Owner = { relay: undefined as never, use: (next) => pools.use(next), gate: undefined };
         const publish = async ({ id }: { id: string }): Promise<PublishResult> => {
           // A failing message now and then: parked keys move with the lanes.
           if (Math.random() < 0.05) return { status: "failed", error: new Error("now and then") };

@@ -92,7 +92,7 @@ describe.skipIf(!hasPostgres())("the bodies of messages that wait", () => {
     await until(
       () =>
         database.value(`select true from pg_stat_activity where datname = current_database()
-          and wait_event_type = 'Lock' and query like 'delete from "txbox"."kept_message"%'`),
+          and wait_event_type = 'Lock' and query like '%delete from "txbox"."kept_message"%'`),
       { what: "the sweep to wait" },
     );
     expect(await database.store.admin.requeue({ position: BigInt(second ?? 0) })).toBe(1);

@@ -190,12 +190,18 @@ async function tell(
   return EXIT.ok;
 }
 
-async function countUpTo(admin: Admin, { all: _, limit = COUNTED + 1, ...filter }: DeadChoice): Promise<number> {
-  const most = Math.min(limit, COUNTED + 1);
+async function countUpTo(admin: Admin, choice: DeadChoice): Promise<number> {
+  const filter = filterOf(choice);
+  const most = Math.min(choice.limit ?? Number.POSITIVE_INFINITY, COUNTED + 1);
   let count = 0;
   for await (const letters of pages(admin, filter, most, await admin.dead({ ...filter, limit: Math.min(PAGE, most) })))
     count += letters.length;
   return count;
+}
+
+function filterOf(choice: DeadChoice): DeadFilter {
+  const { all: _all, limit: _limit, ...filter } = choice;
+  return filter;
 }
 
 /** Relays with a command that waits, because nobody runs them. */
@@ -203,7 +209,7 @@ async function relaysWithoutProcess(admin: Admin, choices: readonly DeadChoice[]
   const idle = (await admin.relays()).filter(({ dead, lanes }) => dead > 0 && !lanes.some(isLive));
   const waiting: string[] = [];
   for (const { name: relay } of idle) {
-    for (const { all: _, limit: __, ...filter } of choices) {
+    for (const filter of choices.map(filterOf)) {
       if (filter.relay !== undefined && filter.relay !== relay) continue;
       const [letter] = await admin.dead({ ...filter, relay, limit: 1 });
       if (letter === undefined || letter.command === null) continue;

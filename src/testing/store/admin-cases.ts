@@ -67,40 +67,47 @@ const NO_TARGET: readonly unknown[] = [
   { position: 1n, time: new Date() },
 ];
 
-type Call = (value: never) => Promise<unknown>;
+type Call = (value: never, onProgress?: never) => Promise<unknown>;
+type Refusal = [what: string, call: Call, values: readonly unknown[]];
+
+const queriesOf = (admin: Admin): Call[] => [(query) => admin.find(query), (query) => admin.dead(query)];
+const commandsOf = (admin: Admin): Call[] => [
+  (choice, onProgress) => admin.requeue(choice, onProgress),
+  (choice, onProgress) => admin.discard(choice, onProgress),
+];
 
 /** Every argument of every call, with what it must refuse. */
-function refusals(admin: Admin): [what: string, call: Call, values: readonly unknown[]][] {
-  const of = (call: (query: never) => Promise<unknown>, field: string, values: readonly unknown[]) =>
-    [`${field}`, (value: never) => call({ [field]: value } as never), values] as [string, Call, readonly unknown[]];
-  const commands = [admin.requeue, admin.discard] as const;
-  const texts = ["relay", "id", "stream", "key"] as const;
+function refusals(admin: Admin): Refusal[] {
+  const of = (call: Call, field: string, values: readonly unknown[]): Refusal => [
+    field,
+    (value) => call({ [field]: value } as never),
+    values,
+  ];
+  const [find, list] = queriesOf(admin) as [Call, Call];
+  const commands = commandsOf(admin);
+  const all = (more: object) => ({ all: true, ...more }) as never;
+  const texts = ["relay", "id", "stream", "key"];
   return [
-    ...[admin.find, admin.dead, ...commands].map(
-      (call) => ["the whole query", call as Call, NO_OBJECT] as [string, Call, readonly unknown[]],
-    ),
-    ...[...texts, "aggregateType", "aggregateId", "correlationId"].map((field) => of(admin.find, field, NO_TEXT)),
-    ...[admin.dead, ...commands].flatMap((call) =>
-      [...texts, "type"].map((field) => of(call, field, NO_TEXT)).concat([of(call, "position", NO_POSITION)]),
-    ),
-    of(admin.find, "limit", [...NO_LIMIT, 10_001]),
-    of(admin.dead, "limit", [...NO_LIMIT, 10_001]),
-    of(admin.dead, "state", NO_STATE),
-    of(admin.dead, "after", NO_PLACE),
-    ...commands.flatMap((call) => [
-      of(call, "all", [undefined, null, false, 1, "true", {}]),
-      ["limit", (limit: never) => call({ all: true, limit }), NO_LIMIT] as [string, Call, readonly unknown[]],
-      ["onProgress", (onProgress: never) => call({ all: true }, onProgress), [null, {}, 7, "f"]] as [
-        string,
-        Call,
-        readonly unknown[],
-      ],
+    ...[find, list, ...commands].map((call): Refusal => ["the whole query", call, NO_OBJECT]),
+    ...[...texts, "aggregateType", "aggregateId", "correlationId"].map((field) => of(find, field, NO_TEXT)),
+    ...[list, ...commands].flatMap((call) => [
+      ...[...texts, "type"].map((field) => of(call, field, NO_TEXT)),
+      of(call, "position", NO_POSITION),
     ]),
-    ...[admin.pause, admin.resume, admin.drop].map(
-      (call) => ["relay", call as Call, NO_TEXT] as [string, Call, readonly unknown[]],
-    ),
-    ["relay", (relay: never) => admin.rewind(relay, "earliest"), NO_TEXT],
-    ["target", (target: never) => admin.rewind("r", target), NO_TARGET],
+    of(find, "limit", [...NO_LIMIT, 10_001]),
+    of(list, "limit", [...NO_LIMIT, 10_001]),
+    of(list, "state", NO_STATE),
+    of(list, "after", NO_PLACE),
+    ...commands.flatMap((call): Refusal[] => [
+      of(call, "all", [undefined, null, false, 1, "true", {}]),
+      ["limit", (limit) => call(all({ limit })), NO_LIMIT],
+      ["onProgress", (onProgress) => call(all({}), onProgress), [null, {}, 7, "f"]],
+    ]),
+    ["relay", (relay) => admin.pause(relay), NO_TEXT],
+    ["relay", (relay) => admin.resume(relay), NO_TEXT],
+    ["relay", (relay) => admin.drop(relay), NO_TEXT],
+    ["relay", (relay) => admin.rewind(relay, "earliest"), NO_TEXT],
+    ["target", (target) => admin.rewind("r", target), NO_TARGET],
   ];
 }
 
@@ -147,7 +154,7 @@ export const adminCases: readonly StoreCase[] = [
       await withDead(context, 2);
       const { admin } = context.store;
       const slip = { ...BAD_INPUT, field: "idd", message: /"id"/ };
-      for (const call of [admin.find, admin.dead, admin.requeue, admin.discard] as readonly Call[]) {
+      for (const call of [...queriesOf(admin), ...commandsOf(admin)]) {
         await assert.rejects(() => call({ idd: "x" } as never), slip);
         await assert.rejects(() => call({ id: "x", $where: "true" } as never), BAD_INPUT);
         await assert.rejects(() => call({ id: "x", [Symbol("y")]: 1 } as never), BAD_INPUT);
@@ -165,10 +172,10 @@ export const adminCases: readonly StoreCase[] = [
     async run(context) {
       await withDead(context, 3);
       const { admin } = context.store;
-      for (const call of [admin.requeue, admin.discard]) {
-        await assert.rejects(() => call({}), { ...BAD_INPUT, message: /all: true/ });
-        await assert.rejects(() => call({ limit: 2 }), { ...BAD_INPUT, message: /all: true/ });
-        await assert.rejects(() => call({ all: true, key: "k1" }), BAD_INPUT);
+      for (const call of commandsOf(admin)) {
+        await assert.rejects(() => call({} as never), { ...BAD_INPUT, message: /all: true/ });
+        await assert.rejects(() => call({ limit: 2 } as never), { ...BAD_INPUT, message: /all: true/ });
+        await assert.rejects(() => call({ all: true, key: "k1" } as never), BAD_INPUT);
       }
       assert.ok((await admin.dead({})).every(({ command }) => command === null));
       assert.equal(await admin.requeue({ all: true, relay: "another" }), 0);

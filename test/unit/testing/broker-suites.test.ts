@@ -15,18 +15,30 @@ const nothing = (): Promise<void> => Promise.resolve();
 
 async function publisherContext(fault?: Fault): Promise<PublisherContext & AsyncDisposable> {
   const broker = new ReferenceBroker(fault);
+  const at = (stream: string, count: number) =>
+    eventually(
+      () => {
+        const there = broker.arrived.filter((message) => message.stream === stream);
+        expect(there.length).toBeGreaterThanOrEqual(count);
+        return there;
+      },
+      { timeoutMs: 300 },
+    );
   return {
     publisher: broker.publisher(),
+    route: {
+      stream: "route",
+      goOut: async () => void broker.routesOut.add("route"),
+      comeBack: async () => void broker.routesOut.delete("route"),
+      arrived: (count) => at("route", count),
+    },
     cloudEvents: broker.publisher(),
     contentTypes: async (count) => {
       expect(broker.arrived.length).toBeGreaterThanOrEqual(count);
       return broker.arrived.map(({ headers }) => headers.contentType ?? "application/json");
     },
     stream: "s",
-    arrived: (count) =>
-      eventually(() => (expect(broker.arrived.length).toBeGreaterThanOrEqual(count), broker.arrived), {
-        timeoutMs: 300,
-      }),
+    arrived: (count) => at("s", count),
     refuse: async (id, how) => void broker.refused.set(id, how),
     oversized: () => "x".repeat(1_000_001),
     unroutable: () => "nowhere",
@@ -108,6 +120,7 @@ describe.concurrent("publisherConformance", () => {
     ["overtakes", "lets nothing of a key overtake its failed message, if it says that it keeps the order"],
     ["blames in an outage", "blames no message for an outage, and goes on by itself afterwards"],
     ["ignores the signal", "comes back soon when the lease is lost while the target does not answer"],
+    ["takes a route for all", "a route that is out holds up its own messages only, is named, and blames none of them"],
     ["drops headers", "carries every field and header, Unicode included"],
   ])("notices that a publisher %s", async (fault, name) => {
     const one = publisherConformance.find((candidate) => candidate.name === name);

@@ -18,7 +18,8 @@ export type Fault =
   | "mixes a key"
   | "repeats done"
   | "drops the dead"
-  | "takes any size";
+  | "takes any size"
+  | "takes a route for all";
 
 const MAX_BYTES = 1_000_000;
 
@@ -33,6 +34,8 @@ export class ReferenceBroker {
   #keysInHand = new Set<string>();
   #subscriptions = new Set<() => void>();
   down = false;
+  /** Streams that lead nowhere at the moment. */
+  readonly routesOut = new Set<string>();
   hanging: Promise<void> | undefined;
 
   constructor(fault?: Fault) {
@@ -71,6 +74,11 @@ export class ReferenceBroker {
       if (this.down || closed) {
         const error = new UnavailableError("out");
         return this.#fault === "blames in an outage" ? { status: "failed", error } : { status: "unavailable", error };
+      }
+      if (this.routesOut.has(message.stream)) {
+        const error = new UnavailableError("nobody takes it");
+        if (this.#fault === "takes a route for all") return { status: "unavailable", error };
+        return { status: "unavailable", error, route: message.stream };
       }
       if (message.body.length > MAX_BYTES || message.stream === "nowhere") {
         return { status: "rejected", error: new PermanentError("no") };
