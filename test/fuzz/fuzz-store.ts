@@ -177,7 +177,7 @@ function differences(sent: NewMessage, message: Message): string[] {
 }
 
 function jsonOf(value: unknown): string | undefined {
-  return JSON.stringify(value) as string | undefined;
+  return JSON.stringify(value);
 }
 
 function describe(message: unknown): string {

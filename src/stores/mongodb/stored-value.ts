@@ -37,7 +37,8 @@ function isPlainName(name: string): boolean {
     name.includes(".") ||
     name.includes("\0") ||
     !name.isWellFormed() ||
-    name === "__proto__" ||
+    // The driver takes an array under such a name, "toString" for one, for a field that it should leave as raw bytes.
+    name in Object.prototype ||
     name === "_bsontype"
   );
 }
