@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
-import { decodePayload } from "../../src/core/codec.ts";
 import type { Publisher } from "../../src/core/contracts.ts";
 import { TxboxError } from "../../src/core/errors.ts";
 import type { Message, NewMessage } from "../../src/core/message.ts";
@@ -73,7 +72,9 @@ export async function fuzzStore({
       movedAt = performance.now();
       for (const message of messages) {
         if (message.headers["good"] === "yes") {
-          good.push((JSON.parse(String(message.body)) as { good: number }).good);
+          const { good: n } = JSON.parse(String(message.body)) as { good: number };
+          // A repeat is no fault: a relay may lose its lease on a busy machine.
+          if (!good.includes(n)) good.push(n);
           continue;
         }
         arrived.set(message.id, message);
@@ -150,13 +151,13 @@ export async function fuzzStore({
 
 /** What of a message did not arrive as it was enqueued. */
 function differences(sent: NewMessage, message: Message): string[] {
-  const { contentType } = message.headers;
-  const payload = decodePayload(message.body, contentType);
-  // A text type is decoded to text; bytes are compared as bytes.
-  const got = sent.payload instanceof Uint8Array ? Buffer.from(message.body) : payload;
-  const wanted = sent.payload instanceof Uint8Array ? Buffer.from(sent.payload) : asJson(sent.payload);
-  const isBytes = typeof sent.payload === "string" && payload instanceof Uint8Array;
-  const wrong = isDeepStrictEqual(isBytes ? Buffer.from(payload).toString() : got, wanted) ? [] : ["payload"];
+  // Texts are compared, not what they are parsed to: see `escapedName` in hostile-message.ts.
+  const { body } = message;
+  const isText = typeof sent.payload === "string" && typeof body !== "string";
+  const got = typeof body === "string" ? body : Buffer.from(body);
+  const wanted =
+    isText || sent.payload instanceof Uint8Array ? Buffer.from(sent.payload as string) : jsonOf(sent.payload);
+  const wrong = isDeepStrictEqual(got, wanted) ? [] : ["payload"];
   const { stream, type, key, aggregateType, aggregateId, headers = {} } = sent;
   const fields = {
     stream,
@@ -168,16 +169,15 @@ function differences(sent: NewMessage, message: Message): string[] {
   for (const [name, value] of Object.entries(fields)) {
     if (message[name as keyof typeof fields] !== value) wrong.push(name);
   }
-  for (const [name, value] of Object.entries(asJson(headers) as object)) {
+  for (const [name, value] of Object.entries(headers)) {
     const found = Object.getOwnPropertyDescriptor(message.headers, name)?.value as unknown;
-    if (!isDeepStrictEqual(found, value)) wrong.push(`header ${name}`);
+    if (jsonOf(found) !== jsonOf(value)) wrong.push(`header ${name}`);
   }
   return wrong;
 }
 
-/** What JSON makes of what it holds; -0 becomes 0. */
-function asJson(value: unknown): unknown {
-  return JSON.parse(JSON.stringify(value)) as unknown;
+function jsonOf(value: unknown): string | undefined {
+  return JSON.stringify(value);
 }
 
 function describe(message: unknown): string {
