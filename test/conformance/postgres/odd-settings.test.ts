@@ -1,8 +1,11 @@
 import type { Pool } from "pg";
 import { describe, expect, it } from "vitest";
+import { createOutbox } from "../../../src/outbox/outbox.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
+import { MIGRATIONS } from "../../../src/stores/postgres/migrations/index.ts";
+import { createMigrator } from "../../../src/stores/postgres/postgres-migrator.ts";
 import { hasPostgres, sharedPostgresUrl, testDatabase } from "../../harness/shared-postgres.ts";
-import { openDriver } from "../../support/postgres-drivers.ts";
+import { openDriver, storeParts } from "../../support/postgres-drivers.ts";
 import { nodePostgres } from "../targets.ts";
 import { postgresSuite, setDatabase } from "./postgres-suite.ts";
 
@@ -43,6 +46,38 @@ describe.skipIf(!hasPostgres())("a database with other settings than usual", () 
     const days = rows.map(({ relname }) => relname).filter((name) => /\d/.test(name));
     expect(days.filter((name) => !/^receipt_\d{8}$/.test(name))).toEqual([]);
     expect(days.length).toBeGreaterThanOrEqual(3);
+    await driver.close();
+  });
+
+  it("is upgraded piece by piece, under names that mean something in SQL", async () => {
+    await using base = await testDatabase();
+    await setDatabase(base, SETTINGS);
+    const driver = openDriver("node-postgres", base.url, 2);
+    const names = { schema: `o'x\\%s "txbox"."a" $`, tablePrefix: "p'\\%I$txbox" };
+    const { database, names: quoted, migrator, inTransaction } = storeParts(driver, names);
+    await createMigrator({ database, names: quoted, migrations: MIGRATIONS.slice(0, 1) }).migrate();
+    const store = createPostgresStore({ client: driver.client, ...names });
+    const outbox = createOutbox({ store });
+    const enqueue = () =>
+      inTransaction((tx) => outbox.enqueue(tx as never, { stream: "s", type: "t", key: "k", payload: 1 }));
+    await enqueue();
+    const titles = new Set<string>();
+    await migrator.migrate({ onProgress: ({ title }) => titles.add(title) });
+    expect([...titles]).toEqual(expect.arrayContaining(["dropping checks of the log", "indexing a segment"]));
+    await migrator.check();
+    await enqueue();
+    expect((await store.admin.find({ key: "k" })).length).toBe(2);
+    expect(await database.query(`select 1 from ${quoted.about}('k')`)).toHaveLength(2);
+    await driver.close();
+  });
+
+  it("says that a name is taken: a function of the application", async () => {
+    await using base = await testDatabase();
+    const driver = openDriver("node-postgres", base.url, 1);
+    const { database, migrator } = storeParts(driver);
+    await database.exec("create schema txbox");
+    await database.exec("create function txbox.about(id text) returns text language sql as 'select id'");
+    await expect(migrator.migrate()).rejects.toMatchObject({ code: "invalid_option", field: "tablePrefix" });
     await driver.close();
   });
 });

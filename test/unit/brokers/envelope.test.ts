@@ -123,6 +123,25 @@ describe("CloudEvents in one document", () => {
     }
   });
 
+  test.each([
+    ["no JSON", "{"],
+    ["null", "null"],
+    ["no id", { id: undefined }],
+    ["an id that is no text", { id: 5 }],
+    ["a key that is no text", { partitionkey: { a: 1 } }],
+    ["a content type that is no text", { datacontenttype: ["text/plain"] }],
+    ["bytes that are no text", { data_base64: 5 }],
+    ["data that is nested too deep to be written", `${document.slice(0, -2)}${"[".repeat(1e5)}${"]".repeat(1e5)}}`],
+  ])("with %s are the fault of the message", (_, change) => {
+    const broken = typeof change === "string" ? change : JSON.stringify({ ...JSON.parse(document), ...change });
+    expect(() => openEnvelope(type, broken, kafka)).toThrow(expect.objectContaining({ code: "permanent" }));
+  });
+
+  test("with an attribute that is null or named as what every object has are read as without it", () => {
+    const odd = `${document.slice(0, -1)},"partitionkey":null,"__proto__":"x","constructor":{},"data_base64":null}`;
+    expect(openEnvelope(type, odd, kafka)).toMatchObject({ id: "1", key: null, body: "1", headers: {} });
+  });
+
   test("a content type that cannot be a header does not become one", () => {
     const message = sample("orders", 1, { headers: { contentType: "text/plain\r\nNats-Rollup: all" } });
     const fields = sealEnvelope(message, "cloudevents", nats);
