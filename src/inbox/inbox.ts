@@ -148,8 +148,8 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     },
     async start(subscriber) {
       if (registry.types.length === 0) throw noHandlers(consumer);
-      await saidNow(store.migrator?.check(), store.classify);
-      await saidNow(requireOwnScope(), store.classify);
+      await saidNow(store.migrator?.check(), store);
+      await saidNow(requireOwnScope(), store);
       await subscriber.start(consumer, (message, signal): Promise<HandleResult> => safely(message, signal, arrival));
       subscribers.add(subscriber);
     },
@@ -180,13 +180,14 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
 const CHECK_MS = 5000;
 
 /** What waiting cannot mend is said at once. A database that is away at the moment is no reason not to start. */
-async function saidNow(check: Promise<void> | undefined, classify: Store["classify"]): Promise<void> {
+async function saidNow(check: Promise<void> | undefined, store: Pick<Store, "classify">): Promise<void> {
   const over = new AbortController();
   try {
     await Promise.race([check, systemClock.sleep(CHECK_MS, over.signal)]);
   } catch (error) {
     const code = errorCode(error) ?? "";
-    if (code.startsWith("schema_") || code === "invalid_option" || classify(error) === "configuration") throw error;
+    if (code.startsWith("schema_") || code === "invalid_option" || store.classify(error) === "configuration")
+      throw error;
   } finally {
     over.abort();
   }
