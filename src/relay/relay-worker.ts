@@ -156,7 +156,7 @@ export class RelayWorker {
   /** One batch of failed keys that are due; false when there was none. */
   async #failedBatch(): Promise<boolean> {
     const at = this.#session.nextRetryAt();
-    if (at === undefined || at > this.#settings.clock.monotonic()) return false;
+    if (at === undefined || at > this.#settings.clock.monotonic() || this.#context.target.leftMs > 0) return false;
     const claim = await this.#session.claim("retry");
     if (claim === undefined) return false;
     const { settled } = await this.#publish(claim);
@@ -257,9 +257,9 @@ export class RelayWorker {
     if (this.#wakeRetry.signal.aborted) this.#wakeRetry = new AbortController();
     const { clock } = this.#settings;
     const left = (this.#session.nextRetryAt() ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-    // Due, and yet none was to be had: something else has to be settled first.
-    const wait = left > 0 ? Math.min(left, LOOK_FOR_RETRIES_MS) : 5;
-    await clock.sleep(wait, this.#wakeRetry.signal);
+    // Due, and yet none was to be had: something else has to be settled first, or the target is out.
+    const wait = Math.max(left > 0 ? left : 5, this.#context.target.leftMs);
+    await clock.sleep(Math.min(wait, LOOK_FOR_RETRIES_MS), this.#wakeRetry.signal);
   }
 
   /** New claims that will not be settled come again. */

@@ -32,6 +32,11 @@ export class TargetOutage {
     return delayMs;
   }
 
+  /** How long it is to be left alone still, in ms. */
+  get leftMs(): number {
+    return Math.max(0, this.#until - this.#settings.clock.monotonic());
+  }
+
   over(): void {
     if (this.#attempt === 0) return;
     this.#attempt = 0;

@@ -260,8 +260,8 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
     const session = await join(on.broken);
     const claim = await firstClaim(session);
     let lost = 0;
-    on.hook.intercept = async ({ method }, proceed) => {
-      if (method !== "bulkWrite" || ++lost > 2) return proceed();
+    on.hook.intercept = async ({ collection, method }, proceed) => {
+      if (collection !== "outbox" || method !== "bulkWrite" || ++lost > 2) return proceed();
       await proceed();
       throw new Error("connection reset");
     };

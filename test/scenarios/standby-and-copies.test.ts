@@ -143,6 +143,7 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
     expect(publisher.firsts("done")).toEqual(upTo(5, 26));
     // Its next attempt is an hour away; what waits behind it is still there.
     expect(publisher.firsts("parked")).toEqual([]);
+    await until(async () => (await copy.store.admin.relays())[0]?.pending === 3, { what: "the last settle" });
     expect((await copy.store.admin.relays())[0]).toMatchObject({ parked: 3, pending: 3 });
   }, 60_000);
 

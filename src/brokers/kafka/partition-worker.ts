@@ -47,7 +47,7 @@ export class PartitionWorker {
   /** How many are still to be tried one by one, because Kafka refused what some of them sent. */
   #careful = 0;
   /** A record that is to be a dead letter, why, and how many of its forms Kafka has refused. */
-  #doomed: { offset: bigint; error: unknown; attempts: number; refused: number } | undefined;
+  #doomed: { place: string; error: unknown; attempts: number; refused: number } | undefined;
   /** Changes when the queue is dropped: what was begun with it counts no more. */
   #queueNumber = 0;
   #working: Promise<void> | undefined;
@@ -105,7 +105,8 @@ export class PartitionWorker {
   }
 
   async #handle(record: KafkaRecord): Promise<KafkaRecordToSend[]> {
-    if (this.#doomed?.offset === record.offset) throw this.#doomed.error;
+    const doomed = this.#doomedAt(record);
+    if (doomed !== undefined) throw doomed.error;
     const opened = openRecord(record);
     const id = opened.id ?? placeId(record);
     const type = opened.type ?? record.topic;
@@ -134,7 +135,7 @@ export class PartitionWorker {
       await this.#hooks.reset(error);
       return false;
     }
-    if (this.#doomed?.offset === last.offset) this.#doomed = undefined;
+    if (this.#doomedAt(last) !== undefined) this.#doomed = undefined;
     if (queue !== this.#queueNumber) return false;
     this.#hooks.taken(this.#queue.splice(0, done));
     this.#attempts = 0;
@@ -143,13 +144,18 @@ export class PartitionWorker {
   }
 
   /** Kafka has refused what the handler sent for a record, or the record itself as a dead letter. */
-  #refused({ offset }: KafkaRecord, cause: unknown): void {
-    if (this.#doomed?.offset === offset) {
-      this.#doomed.refused++;
+  #refused(record: KafkaRecord, cause: unknown): void {
+    const doomed = this.#doomedAt(record);
+    if (doomed !== undefined) {
+      doomed.refused++;
       return;
     }
     const error = new PermanentError("Kafka refused what the handler sent", { cause });
-    this.#doomed = { offset, error, attempts: 1, refused: 0 };
+    this.#doomed = { place: placeId(record), error, attempts: 1, refused: 0 };
+  }
+
+  #doomedAt(record: KafkaRecord) {
+    return this.#doomed !== undefined && this.#doomed.place === placeId(record) ? this.#doomed : undefined;
   }
 
   async #failed({ status, error }: Failure): Promise<void> {
@@ -163,11 +169,11 @@ export class PartitionWorker {
     }
     if (this.#outages > 0) settings.emit({ type: "recovered", consumer });
     this.#outages = 0;
-    const isDoomed = this.#doomed?.offset === record.offset;
-    const attempts = isDoomed ? this.#doomed!.attempts : ++this.#attempts;
+    const doomed = this.#doomedAt(record);
+    const attempts = doomed?.attempts ?? ++this.#attempts;
     const about = { consumer, id: `${record.topic}/${record.partition}/${record.offset}`, attempts };
-    if (isDoomed || status === "rejected" || attempts >= settings.maxAttempts) {
-      this.#doomed = { offset: record.offset, error, attempts, refused: isDoomed ? this.#doomed!.refused : 0 };
+    if (doomed !== undefined || status === "rejected" || attempts >= settings.maxAttempts) {
+      this.#doomed = { place: placeId(record), error, attempts, refused: doomed?.refused ?? 0 };
       if (await this.#bury(record, this.#doomed))
         settings.emit({ type: "dead", ...about, error: describeError(error) });
       return;

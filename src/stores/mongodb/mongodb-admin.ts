@@ -18,7 +18,7 @@ import type { Tables } from "./mongodb-names.ts";
 import { relayFigures } from "./relay-figures.ts";
 
 /** How many letters one part of a command marks. */
-const PART = 2000;
+const PART = 1000;
 
 /** Read model and admin commands over the collections. */
 export function createAdmin({ tables }: { tables: Tables }): Admin {

@@ -6,7 +6,7 @@ import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** How many letters one statement of a command marks: short enough for locks, long enough to be worth its round trips. */
-const PART = 2000;
+const PART = 1000;
 
 /** A page of dead letters by position and relay. An index gives them in this order, so that a page costs what is on it. */
 export async function listDead(

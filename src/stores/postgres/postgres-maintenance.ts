@@ -287,8 +287,14 @@ async function analyseNew({ sql, names }: MaintenanceOptions): Promise<void> {
          and pg_relation_size(c.oid) > 0)`,
     [textArray(ANALYSED.map((table) => names[table])), names.message],
   );
-  // Two processes need not do the same.
-  for (const [table] of rows) await sql.query(`analyze (skip_locked) ${table}`);
+  for (const [table] of rows) {
+    try {
+      // Two processes need not do the same.
+      await sql.query(`analyze (skip_locked) ${table}`);
+    } catch (error) {
+      if (!ANOTHER_IS_AT_IT.has(errorCode(error))) throw error;
+    }
+  }
 }
 
 const ANALYSED = [
