@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import type { Cause, Headers } from "./message.ts";
+import { textOrNull } from "./text-or-null.ts";
 
 /** What is being handled right now, so that what a handler enqueues carries on its correlation and causes. */
 export interface HandlingContext {
@@ -26,9 +27,27 @@ export function inheritedCausation(): Causation | undefined {
   const context = current.getStore();
   if (context === undefined) return undefined;
   const { headers } = context;
+  // Other producers may mean something else by these names, or mean harm: only what can be handed down is.
   return {
-    correlationId: headers.correlationId ?? context.id,
-    causationPath: [...(headers.causationPath ?? []), [context.module, context.type]],
-    traceparent: headers.traceparent,
+    correlationId: textOrNull(headers.correlationId) ?? context.id,
+    causationPath: [...inheritedPath(headers.causationPath), [context.module, context.type]],
+    traceparent: textOrNull(headers.traceparent, 200) ?? undefined,
   };
+}
+
+/** A message that causes itself again and again must not grow for ever: the last causes are kept. */
+const MAX_INHERITED_CAUSES = 99;
+/** Together with everything else they have to fit into the headers. */
+const MAX_PATH_BYTES = 32 * 1024;
+
+function inheritedPath(value: unknown): readonly Cause[] {
+  if (!isCausationPath(value)) return [];
+  const path = value.slice(-MAX_INHERITED_CAUSES);
+  return Buffer.byteLength(JSON.stringify(path)) > MAX_PATH_BYTES ? [] : path;
+}
+
+export function isCausationPath(value: unknown): value is readonly Cause[] {
+  const isPair = (pair: unknown) =>
+    Array.isArray(pair) && pair.length === 2 && pair.every((part) => typeof part === "string");
+  return Array.isArray(value) && value.every(isPair);
 }

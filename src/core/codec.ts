@@ -1,5 +1,6 @@
+import { types } from "node:util";
 import { PermanentError, TxboxError } from "./errors.ts";
-import { whyNotJson } from "./json-check.ts";
+import { toJson } from "./to-json.ts";
 import { valueKind } from "./value-kind.ts";
 
 const BYTES = "application/octet-stream";
@@ -17,9 +18,9 @@ export interface EncodedPayload {
 
 /** JSON unless the payload is bytes, or text that `contentType` says is not JSON. */
 export function encodePayload(payload: unknown, contentType: string | undefined): EncodedPayload {
-  if (payload instanceof Uint8Array) return bytesOf(payload, contentType ?? BYTES);
+  if (types.isUint8Array(payload)) return bytesOf(payload, contentType ?? BYTES);
   if (contentType !== undefined && !JSON_TYPE.test(contentType)) {
-    if (typeof payload === "string") return bytesOf(Buffer.from(payload, "utf8"), contentType);
+    if (typeof payload === "string") return bytesOf(utf8Of(payload), contentType);
     throw unserialisable(
       `payload is ${valueKind(payload)}, but its contentType is ${contentType}`,
       "Give a string or a Uint8Array, or leave contentType out",
@@ -29,32 +30,14 @@ export function encodePayload(payload: unknown, contentType: string | undefined)
   return { body, bytes: Buffer.byteLength(body), contentType };
 }
 
-/** JSON text of a value; throws `invalid_message` naming the part that JSON would drop or cannot hold. */
-export function toJson(value: unknown, field: string): string {
-  let text: string | undefined;
-  let cause: unknown;
-  try {
-    text = JSON.stringify(value);
-  } catch (error) {
-    cause = error;
-  }
-  const reason = whyNotJson(value, field);
-  if (reason !== undefined)
-    throw unserialisable(reason, "Give values that JSON can hold, or a Uint8Array", cause, field);
-  if (text === undefined) {
-    const why = cause instanceof Error ? cause.message : "its toJSON() gives undefined";
-    throw unserialisable(
-      `${field} cannot be made into JSON: ${why}`,
-      "Give values that JSON can hold, or a Uint8Array",
-      cause,
-      field,
-    );
-  }
-  return text;
-}
-
 /** What the handler gets: parsed JSON, text, or bytes, by content type. Anything else can never work. */
-export function decodePayload(body: string | Uint8Array, contentType: string | undefined): unknown {
+export function decodePayload(body: string | Uint8Array, contentType: unknown): unknown {
+  if (contentType !== undefined && typeof contentType !== "string") {
+    throw new PermanentError(`The contentType of the message is ${valueKind(contentType)}, not a text`, {
+      field: "headers.contentType",
+      fix: "Set it to what the payload is, or leave it out for JSON",
+    });
+  }
   if (isJsonType(contentType)) {
     try {
       return JSON.parse(typeof body === "string" ? body : utf8(body)) as unknown;
@@ -86,10 +69,26 @@ export function utf8(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 
+/** Half of a surrogate pair has no UTF-8, and would become another character. */
+function utf8Of(text: string): Uint8Array {
+  if (text.isWellFormed()) return Buffer.from(text, "utf8");
+  throw unserialisable(
+    "payload has half of a surrogate pair, which UTF-8 cannot hold",
+    "Cut texts between characters, or call toWellFormed()",
+  );
+}
+
 function bytesOf(body: Uint8Array, contentType: string): EncodedPayload {
+  if (isDetached(body.buffer)) {
+    throw unserialisable("payload is bytes of a buffer that was transferred away", "Enqueue before you transfer it");
+  }
   return { body, bytes: body.byteLength, contentType };
 }
 
-function unserialisable(message: string, fix: string, cause?: unknown, field = "payload"): TxboxError {
-  return new TxboxError("invalid_message", message, { field, fix, cause });
+function isDetached(buffer: ArrayBufferLike): boolean {
+  return "detached" in buffer && buffer.detached;
+}
+
+function unserialisable(message: string, fix: string): TxboxError {
+  return new TxboxError("invalid_message", message, { field: "payload", fix });
 }

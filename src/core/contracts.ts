@@ -183,7 +183,15 @@ export interface Ledger<Tx> {
    * after all: the answer to a commit can be lost, and another delivery can succeed meanwhile.
    */
   fail(receipt: Receipt, error: string): Promise<number | "processed">;
+  /**
+   * Whether a consumer counts receipts per source of its messages. `wanted` is kept for good when it has none yet; what is
+   * kept already, or what its receipts show, wins.
+   */
+  keepScope?(consumer: string, wanted: ReceiptScope): Promise<ReceiptScope>;
 }
+
+/** "consumer": an id counts once, wherever it comes from. "source": once for each source. */
+export type ReceiptScope = "consumer" | "source";
 
 /** A quick memory of receipts in front of the ledger. It may forget; the ledger decides on whatever it does not know. */
 export interface ReceiptFilter {

@@ -1,3 +1,5 @@
+import { valueKind } from "./value-kind.ts";
+
 /** Every code a TxboxError can carry. Recognise errors by code, never by `instanceof`. */
 export type ErrorCode =
   | "invalid_option"
@@ -76,16 +78,28 @@ export class UnavailableError extends TxboxError {
   }
 }
 
+/** Never throws, whatever was thrown: what a handler throws may be anything. */
 export function errorCode(error: unknown): string | undefined {
-  if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
-  return typeof error.code === "string" ? error.code : undefined;
+  try {
+    if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
+    return typeof error.code === "string" ? error.code : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
-/** Name and message of anything thrown, cut to a length that fits a row. */
+/** Name and message of anything thrown, cut to a length that fits a row. Never throws. */
 export function describeError(error: unknown, maxLength = 1000): string {
-  const text = error instanceof Error ? `${error.name}: ${error.message}${why(error)}` : String(error);
-  const clean = text.replaceAll("\u0000", "\uFFFD").toWellFormed();
+  const clean = textOf(error).replaceAll("\u0000", "\uFFFD").toWellFormed();
   return clean.length > maxLength ? `${clean.slice(0, maxLength - 1).toWellFormed()}…` : clean;
+}
+
+function textOf(error: unknown): string {
+  try {
+    return error instanceof Error ? `${error.name}: ${error.message}${why(error)}` : String(error);
+  } catch {
+    return `What was thrown, ${valueKind(error)}, cannot be made into text`;
+  }
 }
 
 /** What `fetch` and others throw says only in its cause what has happened. */

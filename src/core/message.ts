@@ -66,6 +66,8 @@ export interface IncomingMessage {
   readonly body: string | Uint8Array;
   readonly headers: Headers;
   readonly createdAt?: Date | undefined;
+  /** Where the broker had it from, such as a topic: what its producer needs a right to write to, and cannot forge. */
+  readonly source?: string | undefined;
   /** What the broker routed by; part of the content hash when there is no id. Default: the type. */
   readonly routingKey?: string | undefined;
 }

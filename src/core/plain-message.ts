@@ -8,5 +8,6 @@ export function plainMessage(message: Message): Message {
 
 /** The same for a message from wherever it came; anything may be missing. */
 export function plainIncoming(message: IncomingMessage): IncomingMessage {
-  return { ...plainMessage(message as Message), routingKey: message.routingKey };
+  const { source, routingKey } = message;
+  return { ...plainMessage(message as Message), ...(source === undefined ? {} : { source }), routingKey };
 }

@@ -1,6 +1,6 @@
 /**
  * What was given instead of the right thing, for error messages: `null`, `5`, `a string`, `an array`, `a Pool`. The content
- * of a string is left out, because it may be a URL with a password.
+ * of a string is left out, because it may be a URL with a password. Never throws.
  */
 export function valueKind(value: unknown): string {
   switch (typeof value) {
@@ -19,9 +19,14 @@ export function valueKind(value: unknown): string {
 }
 
 function className(value: object): string {
-  if (Array.isArray(value)) return "array";
-  const name: unknown = Object.getPrototypeOf(value)?.constructor?.name;
-  return typeof name !== "string" || name === "" || name === "Object" ? "object" : name;
+  try {
+    if (Array.isArray(value)) return "array";
+    const name: unknown = Object.getPrototypeOf(value)?.constructor?.name;
+    return typeof name !== "string" || name === "" || name === "Object" ? "object" : name;
+  } catch {
+    // A proxy or a getter that throws.
+    return "object";
+  }
 }
 
 function withArticle(noun: string): string {

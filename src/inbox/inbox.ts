@@ -8,6 +8,7 @@ import type {
   Publisher,
   PublishResult,
   ReceiptFilter,
+  ReceiptScope,
   Store,
   Subscriber,
   Writer,
@@ -20,6 +21,7 @@ import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
 import { requireIncoming, typeOf } from "./incoming-message.ts";
 import { MessageProcessor, type Attempt, type Handled } from "./process-message.ts";
+import { requireScope } from "./receipt-scope.ts";
 import { fromStored } from "./stored-message.ts";
 
 export interface InboxOptions<Map extends EventMap, Tx> {
@@ -30,6 +32,11 @@ export interface InboxOptions<Map extends EventMap, Tx> {
   events?: Events<Map>;
   /** "inline": handle, then acknowledge. "stored": store in the own log, acknowledge, let a local relay handle it. */
   mode?: "inline" | "stored";
+  /**
+   * "consumer" (default): an id counts once, wherever it comes from. "source": once for each topic, stream or exchange, so
+   * that a producer of one cannot use up ids of another. Fixed for good when the consumer first starts.
+   */
+  receiptScope?: ReceiptScope;
   /** Default 30 s. */
   handlerTimeoutMs?: number;
   /** Reject a message to the broker after this many failed attempts. Default: leave it to the broker or the relay. */
@@ -69,29 +76,47 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     store,
     consumer,
     mode = "inline",
+    receiptScope = "consumer",
     handlerTimeoutMs = 30_000,
     maxAttempts,
     unknownTypes = "skip",
     filter,
   } = options;
   const registry = new HandlerRegistry<Tx>(unknownTypes);
-  const inline = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts, filter });
+  const inline = new MessageProcessor({ store, consumer, receiptScope, handlerTimeoutMs, maxAttempts, filter });
   // The relay that handles what was stored counts attempts by itself.
-  const local = new MessageProcessor({ store, consumer, handlerTimeoutMs, maxAttempts: undefined });
+  const local = new MessageProcessor({ store, consumer, receiptScope, handlerTimeoutMs, maxAttempts: undefined });
+  let scopeKept: Promise<void> | undefined;
   const subscribers = new Set<Subscriber>();
+
+  /** Asked once; again after a database that was away. */
+  function requireOwnScope(): Promise<void> {
+    scopeKept ??= requireScope(store.ledger as Ledger<never>, consumer, receiptScope).catch((error: unknown) => {
+      scopeKept = undefined;
+      throw error;
+    });
+    return scopeKept;
+  }
 
   async function attempt(
     message: IncomingMessage,
     signal: AbortSignal,
     how: "inline" | "store" | "stored",
+    given?: HandlerFunction<Tx>,
   ): Promise<Attempt> {
-    let handler: HandlerFunction<Tx> | undefined;
+    let handler = given;
     try {
-      handler = registry.find(typeOf(message));
+      handler ??= registry.find(typeOf(message));
     } catch (error) {
       return inline.reject(message, error);
     }
     if (handler === undefined) return { status: "done", handled: "skipped" };
+    try {
+      // Before the first receipt is written it must be known how this consumer counts.
+      if (receiptScope === "source") await requireOwnScope();
+    } catch (error) {
+      return { status: "unavailable", error };
+    }
     if (how === "store") return inline.store(message);
     return how === "stored"
       ? local.process(fromStored(message), handler, signal)
@@ -115,13 +140,16 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       requireIncoming(message);
       const never = new AbortController().signal;
       const result =
-        handler === undefined ? await attempt(message, never, arrival) : await inline.process(message, handler, never);
+        handler === undefined
+          ? await attempt(message, never, arrival)
+          : await attempt(message, never, "inline", handler);
       if (result.status === "done") return result.handled;
       throw result.error;
     },
     async start(subscriber) {
       if (registry.types.length === 0) throw noHandlers(consumer);
-      await requireSchema(store);
+      await saidNow(store.migrator?.check(), store);
+      await saidNow(requireOwnScope(), store);
       await subscriber.start(consumer, (message, signal): Promise<HandleResult> => safely(message, signal, arrival));
       subscribers.add(subscriber);
     },
@@ -149,17 +177,17 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   return inbox;
 }
 
-const SCHEMA_CHECK_MS = 5000;
+const CHECK_MS = 5000;
 
 /** What waiting cannot mend is said at once. A database that is away at the moment is no reason not to start. */
-async function requireSchema(store: Pick<InboxStore<unknown>, "migrator" | "classify">): Promise<void> {
-  const { migrator } = store;
-  if (migrator === undefined) return;
+async function saidNow(check: Promise<void> | undefined, store: Pick<Store, "classify">): Promise<void> {
   const over = new AbortController();
   try {
-    await Promise.race([migrator.check(), systemClock.sleep(SCHEMA_CHECK_MS, over.signal)]);
+    await Promise.race([check, systemClock.sleep(CHECK_MS, over.signal)]);
   } catch (error) {
-    if (errorCode(error)?.startsWith("schema_") === true || store.classify(error) === "configuration") throw error;
+    const code = errorCode(error) ?? "";
+    if (code.startsWith("schema_") || code === "invalid_option" || store.classify(error) === "configuration")
+      throw error;
   } finally {
     over.abort();
   }
@@ -174,6 +202,7 @@ const OPTIONS: readonly (keyof InboxOptions<EventMap, unknown>)[] = [
   "consumer",
   "events",
   "mode",
+  "receiptScope",
   "handlerTimeoutMs",
   "maxAttempts",
   "unknownTypes",
@@ -187,6 +216,7 @@ function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>):
     store,
     consumer,
     mode = "inline",
+    receiptScope = "consumer",
     handlerTimeoutMs = 1,
     maxAttempts = 1,
     unknownTypes = "skip",
@@ -201,6 +231,13 @@ function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>):
   requireInteger(of, "maxAttempts", maxAttempts, 1);
   if (mode !== "inline" && mode !== "stored")
     throw invalid("mode", `${of}: there is no mode ${String(mode)}`, 'Use "inline" or "stored"');
+  if (receiptScope !== "consumer" && receiptScope !== "source") {
+    throw invalid(
+      "receiptScope",
+      `${of}: receiptScope cannot be ${String(receiptScope)}`,
+      'Use "consumer" or "source"',
+    );
+  }
   if (filter !== undefined && (typeof filter?.seen !== "function" || typeof filter.remember !== "function")) {
     throw invalid("filter", `${of}: filter must be a receipt filter`, "Pass createRedisReceiptFilter({ client })");
   }

@@ -1,5 +1,6 @@
 import { TxboxError } from "../core/errors.ts";
 import type { IncomingMessage } from "../core/message.ts";
+import { textOrNull } from "../core/text-or-null.ts";
 
 /** Throws for what somebody without types may hand in. */
 export function requireIncoming(message: IncomingMessage): void {
@@ -16,10 +17,4 @@ export function requireIncoming(message: IncomingMessage): void {
 /** Producers that know nothing of txbox often route by type. */
 export function typeOf(message: IncomingMessage): string | undefined {
   return textOrNull(message.type) ?? textOrNull(message.routingKey) ?? undefined;
-}
-
-/** Foreign messages may carry anything: what an index or a text column cannot hold is left out. */
-export function textOrNull(value: unknown, maxBytes = 1024): string | null {
-  if (typeof value !== "string" || value === "" || value.includes("\0") || !value.isWellFormed()) return null;
-  return Buffer.byteLength(value) > maxBytes ? null : value;
 }

@@ -1,15 +1,17 @@
 import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
-import type { HandleResult, Ledger, Receipt, ReceiptFilter, Store, Writer } from "../core/contracts.ts";
-import { describeError, errorCode } from "../core/errors.ts";
+import type { HandleResult, Ledger, Receipt, ReceiptFilter, ReceiptScope, Store, Writer } from "../core/contracts.ts";
+import { describeError, errorCode, PermanentError } from "../core/errors.ts";
 import { notifyEnqueued } from "../core/hint.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
+import { textOrNull } from "../core/text-or-null.ts";
 import type { HandlerFunction } from "./handler-registry.ts";
 import { Overdue } from "./handler-timeout.ts";
-import { textOrNull, typeOf } from "./incoming-message.ts";
+import { typeOf } from "./incoming-message.ts";
 import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
+import { receiptHolder } from "./receipt-scope.ts";
 import { toStored } from "./stored-message.ts";
 
 /** What became of a message: `skipped` has no handler here, `stored` will be handled by the local relay. */
@@ -22,6 +24,7 @@ export type Attempt =
 export interface ProcessingOptions<Tx> {
   store: { readonly ledger: Ledger<Tx>; readonly writer: Writer<never>; readonly classify: Store["classify"] };
   consumer: string;
+  receiptScope: ReceiptScope;
   handlerTimeoutMs: number;
   maxAttempts: number | undefined;
   filter?: ReceiptFilter | undefined;
@@ -39,11 +42,14 @@ export class MessageProcessor<Tx> {
   async process(message: IncomingMessage, handler: HandlerFunction<Tx>, outer: AbortSignal): Promise<Attempt> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
+    if ("status" in receipt) return receipt;
     const { messageId: id, type } = receipt;
     let began = false;
     const run = async (): Promise<Handled> => {
-      const payload = decodePayload(message.body, message.headers.contentType);
-      const handled = { ...plainIncoming(message), id, type, payload };
+      const handled = read(() => {
+        const payload = decodePayload(message.body, message.headers.contentType);
+        return { ...plainIncoming(message), id, type, payload };
+      });
       const context = { module: consumer, id, type, headers: message.headers };
       const overdue = new Overdue(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
@@ -62,9 +68,10 @@ export class MessageProcessor<Tx> {
   async store(message: IncomingMessage): Promise<Attempt> {
     const { store, consumer, handlerTimeoutMs } = this.#options;
     const receipt = this.#receipt(message);
+    if ("status" in receipt) return receipt;
     const run = async (): Promise<Handled> => {
       const overdue = new Overdue(handlerTimeoutMs);
-      const prepared = toStored(consumer, receipt.messageId, receipt.type, message);
+      const prepared = read(() => toStored(consumer, receipt.messageId, receipt.type, message));
       const transaction = store.ledger.transaction(async (tx) => {
         if (!(await overdue.wait(store.ledger.receive(tx, receipt, "received")))) return false;
         await store.writer.enqueue(tx as never, [prepared]);
@@ -79,9 +86,11 @@ export class MessageProcessor<Tx> {
   }
 
   /** For a message that no handler will see. */
-  reject(message: IncomingMessage, error: unknown): Promise<Attempt> {
+  async reject(message: IncomingMessage, error: unknown): Promise<Attempt> {
+    const receipt = this.#receipt(message);
+    if ("status" in receipt) return receipt;
     return this.#attempt(
-      this.#receipt(message),
+      receipt,
       () => Promise.reject(error),
       () => true,
     );
@@ -126,12 +135,27 @@ export class MessageProcessor<Tx> {
     }
   }
 
-  #receipt(message: IncomingMessage): Receipt {
-    return {
-      consumer: this.#options.consumer,
-      messageId: messageIdOf(message),
-      type: typeOf(message) ?? "unknown",
-      correlationId: textOrNull(message.headers.correlationId),
-    };
+  /** A message that cannot be named is rejected without a receipt. */
+  #receipt(message: IncomingMessage): Receipt | Extract<Attempt, { status: "rejected" }> {
+    try {
+      return read(() => ({
+        consumer: receiptHolder(this.#options.consumer, this.#options.receiptScope, message),
+        messageId: messageIdOf(message),
+        type: typeOf(message) ?? "unknown",
+        correlationId: textOrNull(message.headers.correlationId),
+      }));
+    } catch (error) {
+      return { status: "rejected", error };
+    }
+  }
+}
+
+/** Whatever goes wrong while a message is read is the message's fault, never that of the database. */
+function read<T>(open: () => T): T {
+  try {
+    return open();
+  } catch (error) {
+    if (errorCode(error) === "permanent") throw error;
+    throw new PermanentError(`The message cannot be read: ${describeError(error)}`, { cause: error });
   }
 }

@@ -5,7 +5,7 @@ import { laneOf } from "../core/lane.ts";
 import { PermanentError } from "../core/errors.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
-import { textOrNull } from "./incoming-message.ts";
+import { textOrNull } from "../core/text-or-null.ts";
 
 /** The stream of a consumer's own log, when it stores before it handles. */
 export function storedStream(consumer: string): string {
@@ -14,6 +14,7 @@ export function storedStream(consumer: string): string {
 
 interface Origin {
   stream?: string | undefined;
+  source?: string | undefined;
   position?: string | undefined;
   createdAt?: string | undefined;
   /** A key that the log could not hold as it was. */
@@ -32,6 +33,7 @@ export function toStored(consumer: string, id: string, type: string, message: In
   const key = storableKey(message.key);
   const origin: Origin = {
     stream: message.stream,
+    source: message.source,
     position: message.position?.toString(),
     createdAt: message.createdAt?.toISOString(),
     key: key === message.key ? undefined : readableKey(message.key),
@@ -60,13 +62,14 @@ export function toStored(consumer: string, id: string, type: string, message: In
 /** The other way: what the handler sees is the message as it was sent. */
 export function fromStored(message: IncomingMessage): IncomingMessage {
   const { [ORIGIN]: origin, ...headers } = message.headers;
-  const { stream, position, createdAt, key = message.key, text } = (origin ?? {}) as Origin;
+  const { stream, source, position, createdAt, key = message.key, text } = (origin ?? {}) as Origin;
   const plain = plainIncoming(message);
   return {
     ...plain,
     body: text === undefined || typeof plain.body === "string" ? plain.body : Buffer.from(plain.body).toString(text),
     key,
     stream,
+    ...(source === undefined ? {} : { source }),
     position: position === undefined ? undefined : BigInt(position),
     createdAt: createdAt === undefined ? message.createdAt : new Date(createdAt),
     headers,

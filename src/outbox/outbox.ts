@@ -42,7 +42,8 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
   const { writer } = store;
 
   async function enqueueMany(tx: Tx, messages: readonly unknown[]): Promise<Enqueued[]> {
-    const prepared = messages.map((message) => prepareMessage(message, maxPayloadBytes));
+    // Not by map, which leaves out the holes of an array.
+    const prepared = Array.from(messages, (message) => prepareMessage(message, maxPayloadBytes));
     if (prepared.length === 0) return [];
     const chosen = new Set<string>();
     let bytes = 0;

@@ -1,18 +1,19 @@
-import { inheritedCausation } from "../core/causation.ts";
-import { encodePayload, toJson } from "../core/codec.ts";
+import { inheritedCausation, isCausationPath } from "../core/causation.ts";
+import { types } from "node:util";
+import { encodePayload } from "../core/codec.ts";
 import type { PreparedMessage } from "../core/contracts.ts";
-import { TxboxError } from "../core/errors.ts";
+import { describeError, TxboxError } from "../core/errors.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers } from "../core/message.ts";
 import { nearest } from "../core/options.ts";
+import { isPlainObject, toJson } from "../core/to-json.ts";
 import { uuidv7, uuidv7At } from "../core/uuid.ts";
 import { valueKind } from "../core/value-kind.ts";
 
 const MAX_NAME_BYTES = 200;
 const MAX_KEY_BYTES = 1024;
 const MAX_HEADER_BYTES = 64 * 1024;
-/** A message that causes itself again and again must not grow for ever: the last causes are kept. */
-const MAX_INHERITED_CAUSES = 100;
+const LAST_TIME = Date.UTC(9999, 11, 31);
 
 const FIELDS = [
   "stream",
@@ -31,6 +32,17 @@ type Fields = { readonly [Name in (typeof FIELDS)[number]]?: unknown };
 
 /** Checks everything about a message and serialises it; throws a TxboxError that names the field and the fix. */
 export function prepareMessage(message: unknown, maxPayloadBytes: number): PreparedMessage {
+  try {
+    return prepare(message, maxPayloadBytes);
+  } catch (error) {
+    if (error instanceof TxboxError) throw error;
+    // A getter or a proxy of the caller's own.
+    const why = `The message cannot be read: ${describeError(error)}`;
+    throw new TxboxError("invalid_message", why, { fix: "Give a plain object of plain values", cause: error });
+  }
+}
+
+function prepare(message: unknown, maxPayloadBytes: number): PreparedMessage {
   if (!isObject(message)) {
     throw invalidMessage(
       undefined,
@@ -39,7 +51,8 @@ export function prepareMessage(message: unknown, maxPayloadBytes: number): Prepa
     );
   }
   for (const name of Object.keys(message)) if (!KNOWN.has(name)) throw unknownField(name);
-  const fields = message as Fields;
+  // Each field is read once: a getter could answer differently the next time.
+  const fields: Fields = Object.fromEntries(FIELDS.map((name) => [name, (message as Fields)[name]]));
   const stream = requireStream(fields.stream);
   if (stream.startsWith("inbox.")) {
     throw invalidMessage(
@@ -94,7 +107,7 @@ function prepareHeaders(given: Headers | undefined, contentType: string | undefi
   const { correlationId = causation?.correlationId, ...rest } = given ?? {};
   if (causation !== undefined) {
     const { causationPath, traceparent } = causation;
-    if (causationPath !== undefined) rest["causationPath"] ??= causationPath.slice(-MAX_INHERITED_CAUSES);
+    if (causationPath !== undefined) rest["causationPath"] ??= causationPath;
     if (traceparent !== undefined) rest["traceparent"] ??= traceparent;
   }
   if (contentType !== undefined) rest["contentType"] = contentType;
@@ -112,10 +125,13 @@ function prepareHeaders(given: Headers | undefined, contentType: string | undefi
 
 function optionalHeaders(value: unknown): Headers | undefined {
   if (value === undefined) return undefined;
-  if (!isObject(value) || !isPlain(value)) {
+  if (!isObject(value) || !isPlainObject(value)) {
     throw invalidMessage("headers", "headers must be a plain object", "Pass { name: value }");
   }
-  const headers = value as Headers;
+  const headers: Headers = { ...value };
+  if (typeof headers["toJSON"] === "function") {
+    throw invalidMessage("headers", "headers.toJSON is a function", "Pass what it gives");
+  }
   optionalText("headers.correlationId", headers.correlationId, MAX_KEY_BYTES);
   optionalText("headers.traceparent", headers.traceparent, MAX_NAME_BYTES);
   optionalText("headers.contentType", headers.contentType, MAX_NAME_BYTES);
@@ -162,12 +178,13 @@ function optionalText(field: string, value: unknown, maxBytes: number): string |
 
 function optionalDate(value: unknown): Date | null {
   if (value === undefined) return null;
-  if (value instanceof Date && !Number.isNaN(value.getTime())) return value;
-  throw invalidMessage(
-    "deliverAt",
-    "deliverAt must be a valid Date",
-    "Pass new Date(…); leave it out to deliver at once",
-  );
+  const time = types.isDate(value) ? Date.prototype.getTime.call(value) : Number.NaN;
+  const fix = "Pass new Date(…); leave it out to deliver at once";
+  if (Number.isNaN(time)) throw invalidMessage("deliverAt", "deliverAt must be a valid Date", fix);
+  // No id could hold it, and few databases.
+  if (time > LAST_TIME) throw invalidMessage("deliverAt", "deliverAt lies beyond the year 9999", fix);
+  // A copy: the caller may go on with its own.
+  return new Date(time);
 }
 
 export function invalidMessage(field: string | undefined, message: string, fix: string): TxboxError {
@@ -192,15 +209,4 @@ function tooLarge(bytes: number, max: number): TxboxError {
 
 function isObject(value: unknown): value is object {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isPlain(value: object): boolean {
-  const prototype: unknown = Object.getPrototypeOf(value);
-  return prototype === Object.prototype || prototype === null;
-}
-
-function isCausationPath(value: unknown): boolean {
-  const isPair = (pair: unknown) =>
-    Array.isArray(pair) && pair.length === 2 && pair.every((part) => typeof part === "string");
-  return Array.isArray(value) && value.every(isPair);
 }

@@ -189,6 +189,63 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     expect(await effects()).toEqual(["it's the end; commit"]);
   });
 
+  it("leaves nothing behind on the connection of a handler", async () => {
+    for (const text of ["set application_name = 'left'", "listen left", "select pg_advisory_lock(1)"]) {
+      const leaving = open().handle(incoming(), (tx) => run(tx, text));
+      await expect(leaving, text).rejects.toMatchObject({ code: "no_transaction", field: "tx" });
+    }
+    await open().handle(incoming(), (tx) => run(tx, "set local application_name = 'gone'"));
+    const [row] = await store.database.query("select current_setting('application_name')");
+    expect(row?.[0]).not.toMatch(/left|gone/);
+  });
+
+  it.each<[what: string, headers: object]>([
+    ["an object as content type", { contentType: { toString: 1, valueOf: 1 } }],
+    ["null as content type", { contentType: null }],
+    ["a list as content type", { contentType: [] }],
+  ])("rejects a message with %s, and does not take it for an outage", async (_, headers) => {
+    for (const mode of ["inline", "stored"] as const) {
+      const bus = createSubscription();
+      let runs = 0;
+      await open({ mode, consumer: `hostile-${mode}` })
+        .on("t", async () => void runs++)
+        .start(bus);
+      expect(await bus.deliver(incoming({ headers: { ...headers } }))).toMatchObject({
+        status: "rejected",
+        error: { code: "permanent", field: "headers.contentType" },
+      });
+      expect(runs).toBe(0);
+    }
+  });
+
+  it("takes whatever a handler throws for a failure", async () => {
+    const thrown = [
+      Object.create(null),
+      { toString: 1 },
+      Symbol("s"),
+      Object.defineProperty(new Error("x"), "message", { get: () => JSON.parse("{") as string }),
+      new Proxy({}, { has: () => JSON.parse("{") as boolean }),
+    ];
+    const bus = createSubscription();
+    await open()
+      .on("t", (_, { payload }) => Promise.reject(thrown[(payload as { n: number }).n]))
+      .start(bus);
+    for (const n of thrown.keys()) {
+      expect(await bus.deliver(incoming({ body: `{"n":${n}}` })), String(n)).toMatchObject({ status: "failed" });
+    }
+  });
+
+  it("hands down only what can be: what other producers mean by the same names stays behind", async () => {
+    const outbox = createOutbox({ store });
+    const headers = { correlationId: 5, causationPath: "x", traceparent: { a: 1 } } as object;
+    const message = incoming({ headers: { ...headers } });
+    await open().handle(message, (tx) => outbox.enqueue(tx, { stream: "s", type: "down", payload: 1 }));
+    const rows = await store.database.query(
+      `select correlation_id, headers->>'causationPath', headers->>'traceparent' from ${store.names.message} where type = 'down'`,
+    );
+    expect(rows).toEqual([[message.id, '[["payments","t"]]', null]]);
+  });
+
   it("hands correlation and causes down to what a handler enqueues", async () => {
     const outbox = createOutbox({ store });
     const message = incoming({ headers: { causationPath: [["orders", "order_placed"]], traceparent: "00-a-b-01" } });

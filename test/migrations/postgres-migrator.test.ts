@@ -66,6 +66,48 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     await slot.stop();
   });
 
+  it("takes names that look like its own defaults, and refuses those that would end a function body", async () => {
+    const driver = openDriver("node-postgres", base.url, 1);
+    for (const names of [{ schema: '"txbox"' }, { schema: 'a"txbox"."message"', tablePrefix: '"txbox"' }]) {
+      const { migrator } = storeParts(driver, names);
+      await migrator.migrate();
+      await migrator.check();
+    }
+    for (const [option, names] of Object.entries({
+      schema: { schema: "x$txbox_enqueue$" },
+      tablePrefix: { tablePrefix: "$txbox_settle$" },
+    })) {
+      expect(() => storeParts(driver, names)).toThrow(
+        expect.objectContaining({ code: "invalid_option", field: option }),
+      );
+    }
+    await driver.close();
+  });
+
+  it.each(["all_", "kept_"])(
+    "says that a name is taken: two installations, one with the prefix %s",
+    async (tablePrefix) => {
+      const driver = openDriver("node-postgres", base.url, 1);
+      const refusal = {
+        code: "invalid_option",
+        field: "tablePrefix",
+        fix: expect.stringContaining("schema of its own"),
+      };
+      for (const [first, second] of [
+        ["", tablePrefix],
+        [tablePrefix, ""],
+      ] as const) {
+        const schema = `taken_${first || "none"}_${tablePrefix}`;
+        await storeParts(driver, { schema, tablePrefix: first }).migrator.migrate();
+        const { migrator } = storeParts(driver, { schema, tablePrefix: second });
+        await expect(migrator.migrate()).rejects.toMatchObject(refusal);
+        // The first is as it was.
+        await storeParts(driver, { schema, tablePrefix: first }).migrator.check();
+      }
+      await driver.close();
+    },
+  );
+
   it("refuses an older and a newer schema", async () => {
     const driver = openDriver("node-postgres", base.url);
     const store = storeParts(driver, { schema: "versions" });

@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { put, bytesOf, type Fields, type Transport } from "../shared/transport.ts";
+import { bytesOf, fieldName, put, textOrBytes, type Fields, type Transport } from "../shared/transport.ts";
 
 /** Kafka's headers are bytes; CloudEvents prefixes its attributes with `ce_`. */
 export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };
@@ -82,13 +82,14 @@ const NOTHING = new Uint8Array(0);
 export function openRecord(record: KafkaRecord): IncomingMessage {
   const fields: Record<string, unknown> = {};
   for (const [name, value] of record.headers) {
-    if (name !== null && value !== null) put(fields, name.toString(), value.toString());
+    if (name !== null && value !== null) put(fields, fieldName(name), textOrBytes(value));
   }
   const message = openEnvelope(fields, record.value ?? NOTHING, KAFKA_TRANSPORT);
   return {
     ...message,
     stream: message.stream ?? record.topic,
     key: message.key ?? textOf(record.key),
+    source: record.topic,
     routingKey: record.topic,
   };
 }
@@ -98,14 +99,9 @@ export function unreadable({ topic, key, value }: KafkaRecord): IncomingMessage 
   return { stream: topic, key: textOf(key), headers: {}, body: value ?? NOTHING, routingKey: topic };
 }
 
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
 /** Keys of other producers may be any bytes; those that are no text still keep their order. */
 function textOf(key: Buffer | null): string | null {
   if (key === null) return null;
-  try {
-    return utf8.decode(key);
-  } catch {
-    return key.toString("hex");
-  }
+  const text = textOrBytes(key);
+  return typeof text === "string" ? text : key.toString("hex");
 }

@@ -2,7 +2,7 @@ import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
 import type { Delivery } from "../shared/deliveries.ts";
 import { openEnvelope } from "../shared/envelope.ts";
-import { decodeText } from "../shared/transport.ts";
+import { fieldText } from "../shared/field-text.ts";
 import type { NatsMessage } from "./nats-client.ts";
 import { fieldsOf, headersOf, MSG_ID, NATS_TRANSPORT } from "./nats-headers.ts";
 
@@ -86,11 +86,10 @@ export class HeldMessage implements Delivery {
 
 function open(subject: string, body: Uint8Array, headers: ReadonlyMap<string, string[]>): IncomingMessage {
   const fields = fieldsOf(headers);
-  const { [MSG_ID]: givenId } = fields;
+  const givenId = fieldText(fields, MSG_ID, NATS_TRANSPORT);
   for (const name in fields) if (NATS_TRANSPORT.reserved?.test(name) === true) delete fields[name];
   const message = openEnvelope(fields, body, NATS_TRANSPORT);
-  const id = message.id ?? (givenId === undefined ? undefined : decodeText(givenId, NATS_TRANSPORT));
-  return { ...message, id, routingKey: subject };
+  return { ...message, id: message.id ?? givenId, source: subject, routingKey: subject };
 }
 
 function unreadable(cause: unknown): PermanentError {

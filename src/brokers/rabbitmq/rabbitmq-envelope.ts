@@ -1,6 +1,6 @@
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { put, bytesOf, type Transport } from "../shared/transport.ts";
+import { bytesOf, put, type Transport } from "../shared/transport.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 const AMQP: Transport = {
@@ -45,7 +45,7 @@ const BYTES_TYPE = "application/octet-stream";
 export function openFromRabbitmq({ content, fields, properties }: RabbitmqMessage): IncomingMessage {
   const headers: Record<string, unknown> = {};
   for (const name in properties.headers) if (!COUNTERS.has(name)) put(headers, name, properties.headers[name]);
-  const ours = typeof headers["txbox-id"] === "string" || typeof headers["cloudEvents_stream"] === "string";
+  const ours = headers["txbox-id"] !== undefined || typeof headers["cloudEvents_stream"] === "string";
   if (!ours) {
     // The properties say what the headers of others do not; ours say everything in headers.
     if (typeof properties.contentType === "string") headers["content-type"] ??= properties.contentType;
@@ -57,6 +57,7 @@ export function openFromRabbitmq({ content, fields, properties }: RabbitmqMessag
     id: opened.id ?? text(properties.messageId),
     type: opened.type ?? text(properties.type),
     createdAt: opened.createdAt ?? timeOf(properties.timestamp),
+    source: fields.exchange,
     routingKey: fields.routingKey,
   };
 }

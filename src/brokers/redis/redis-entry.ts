@@ -1,7 +1,7 @@
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
 import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { bytesOf, put, type Transport } from "../shared/transport.ts";
+import { bytesOf, fieldName, put, textOrBytes, type Transport } from "../shared/transport.ts";
 import type { RedisArgument } from "./plain-connection.ts";
 
 /** The field that has the body; all others are the envelope. */
@@ -54,16 +54,16 @@ export function requireFitting(entry: SealedEntry, maxBytes: number): SealedEntr
 
 /** Throws a PermanentError for a broken envelope. */
 export function openEntry(raw: RawFields, streamKey: string): IncomingMessage {
-  const fields: Record<string, string> = {};
+  const fields: Record<string, unknown> = {};
   let body: Buffer | undefined;
   for (let i = 0; i + 1 < raw.length; i += 2) {
-    const name = raw[i]!.toString();
+    const name = fieldName(raw[i]!);
     if (name === BODY) body = raw[i + 1];
-    else put(fields, name, raw[i + 1]!.toString());
+    else put(fields, name, textOrBytes(raw[i + 1]!));
   }
   // Many producers have no body and write an object's properties as fields.
   const message = openEnvelope(fields, body ?? JSON.stringify(fields), TRANSPORT);
-  return { ...message, routingKey: streamKey };
+  return { ...message, source: streamKey, routingKey: streamKey };
 }
 
 /** What to hand on of an entry whose envelope is broken: its body. */

@@ -1,6 +1,7 @@
 import { PermanentError } from "../../core/errors.ts";
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
-import { decodeText, encodeText, type Fields, type Transport } from "./transport.ts";
+import { fieldText } from "./field-text.ts";
+import { encodeText, put, type Fields, type Transport } from "./transport.ts";
 
 /** The content type of a message that names none. */
 export const JSON_TYPE = "application/json";
@@ -12,20 +13,20 @@ const STRUCTURED = /^application\/cloudevents\+json\s*(?:;|$)/i;
 export function cloudEventFields(message: Message, transport: Transport, source: string | undefined): Fields {
   const [prefix] = transport.cloudEventPrefixes;
   const fields: Fields = { [`${prefix}specversion`]: "1.0" };
-  const put = (name: string, value: string | null): void => {
+  const add = (name: string, value: string | null): void => {
     if (value !== null) fields[prefix + name] = encodeText(value, transport);
   };
-  put("id", message.id);
-  put("source", source ?? `/${encodeURIComponent(message.stream.toWellFormed())}`);
-  put("type", message.type);
-  put("subject", message.aggregateId ?? message.key);
-  put("time", message.createdAt.toISOString());
-  put("partitionkey", message.key);
-  put("sequence", String(message.position));
-  put("stream", message.stream);
-  put("aggregatetype", message.aggregateType);
-  put("aggregateid", message.aggregateId);
-  put("traceparent", message.headers.traceparent ?? null);
+  add("id", message.id);
+  add("source", source ?? `/${encodeURIComponent(message.stream.toWellFormed())}`);
+  add("type", message.type);
+  add("subject", message.aggregateId ?? message.key);
+  add("time", message.createdAt.toISOString());
+  add("partitionkey", message.key);
+  add("sequence", String(message.position));
+  add("stream", message.stream);
+  add("aggregatetype", message.aggregateType);
+  add("aggregateid", message.aggregateId);
+  add("traceparent", message.headers.traceparent ?? null);
   return fields;
 }
 
@@ -45,10 +46,7 @@ export function readCloudEvent(
 ): Partial<IncomingMessage> | undefined {
   const prefix = transport.cloudEventPrefixes.find((one) => typeof fields[`${one}specversion`] === "string");
   if (prefix === undefined) return undefined;
-  const text = (name: string): string | undefined => {
-    const value = fields[prefix + name];
-    return typeof value === "string" ? decodeText(value, transport) : undefined;
-  };
+  const text = (name: string): string | undefined => fieldText(fields, prefix + name, transport);
   const sequence = text("sequence");
   const time = new Date(text("time") ?? Number.NaN);
   const headers: Headers = {};
@@ -90,16 +88,16 @@ export function readStructuredEvent(
   document: string | Uint8Array,
 ): Partial<IncomingMessage> & { body: string | Buffer } {
   const event = parsedEvent(document);
-  const attributes: Fields = {};
+  const attributes: Record<string, unknown> = {};
   for (const name in event) {
     const value = event[name];
-    if (name === "data" || name === "data_base64") continue;
-    if (typeof value === "string") attributes[name] = value;
-    else if (typeof value === "number" || typeof value === "boolean") attributes[name] = String(value);
+    // As JSON has it, null is an attribute that is not there.
+    if (name === "data" || name === "data_base64" || value === null) continue;
+    put(attributes, name, typeof value === "number" || typeof value === "boolean" ? String(value) : value);
   }
-  if ("data_base64" in event) attributes["datacontenttype"] ??= BYTES_TYPE;
+  if (typeof event["data_base64"] === "string") attributes["datacontenttype"] ??= BYTES_TYPE;
   const known = readCloudEvent(attributes, NO_PREFIX);
-  return { ...known, body: dataOf(event, attributes["datacontenttype"] ?? JSON_TYPE) };
+  return { ...known, body: dataOf(event, known?.headers?.contentType ?? JSON_TYPE) };
 }
 
 function parsedEvent(document: string | Uint8Array): Record<string, unknown> {
@@ -120,6 +118,7 @@ function parsedEvent(document: string | Uint8Array): Record<string, unknown> {
 /** Text of another type than JSON travels as a JSON string, bytes in base64; no data at all is `null`. */
 function dataOf({ data = null, data_base64: base64 }: Record<string, unknown>, contentType: string): string | Buffer {
   if (typeof base64 === "string") return Buffer.from(base64, "base64");
+  if (base64 !== undefined && base64 !== null) throw notAnEvent("its data_base64 is no text");
   if (typeof data === "string" && !IS_JSON.test(contentType)) return data;
   return JSON.stringify(data);
 }

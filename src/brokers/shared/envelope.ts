@@ -1,4 +1,4 @@
-import { PermanentError, TxboxError } from "../../core/errors.ts";
+import { describeError, PermanentError, TxboxError } from "../../core/errors.ts";
 import type { Headers, IncomingMessage, Message } from "../../core/message.ts";
 import {
   addContentType,
@@ -8,7 +8,8 @@ import {
   readCloudEvent,
   readStructuredEvent,
 } from "./cloud-events.ts";
-import { decodeText, encodeText, put, type Fields, type Transport } from "./transport.ts";
+import { brokenField, fieldText } from "./field-text.ts";
+import { encodeText, put, type Fields, type Transport } from "./transport.ts";
 
 /** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
 export type EnvelopeFormat = "native" | "cloudevents";
@@ -108,9 +109,22 @@ function asciiJson(value: unknown): string {
 
 /**
  * A message from what a broker delivered: ours, a CloudEvent, or one of a producer that knows neither, whose fields
- * become headers. Throws a PermanentError for an envelope that is broken.
+ * become headers. Throws a PermanentError for an envelope that is broken, and nothing else, whatever it holds.
  */
 export function openEnvelope(
+  fields: Readonly<Record<string, unknown>>,
+  body: string | Uint8Array,
+  transport: Transport,
+): IncomingMessage {
+  try {
+    return open(fields, body, transport);
+  } catch (error) {
+    if (error instanceof PermanentError) throw error;
+    throw new PermanentError(`The envelope of this message cannot be read: ${describeError(error)}`, { cause: error });
+  }
+}
+
+function open(
   fields: Readonly<Record<string, unknown>>,
   body: string | Uint8Array,
   transport: Transport,
@@ -124,7 +138,7 @@ export function openEnvelope(
   }
   const others = otherHeaders(fields[OTHER_HEADERS]);
   // Spread, never assigned: a header may be named "__proto__".
-  if (typeof fields["txbox-id"] === "string") {
+  if (fields["txbox-id"] !== undefined) {
     return { ...readNative(fields, transport), headers: { ...headers, ...others }, body };
   }
   const event = readCloudEvent(fields, transport);
@@ -140,17 +154,12 @@ export function openEnvelope(
 }
 
 function readNative(fields: Readonly<Record<string, unknown>>, transport: Transport): Partial<IncomingMessage> {
-  const text = (name: string): string | undefined => {
-    const value = fields[name];
-    if (value === undefined) return undefined;
-    if (typeof value === "string") return decodeText(value, transport);
-    throw broken(name, value);
-  };
+  const text = (name: string): string | undefined => fieldText(fields, name, transport);
   const position = text("txbox-position");
-  if (position !== undefined && !/^\d{1,19}$/.test(position)) throw broken("txbox-position", position);
+  if (position !== undefined && !/^\d{1,19}$/.test(position)) throw brokenField("txbox-position", position);
   const created = text("txbox-created-at");
   const createdAt = created === undefined ? undefined : new Date(created);
-  if (createdAt !== undefined && Number.isNaN(createdAt.getTime())) throw broken("txbox-created-at", created);
+  if (createdAt !== undefined && Number.isNaN(createdAt.getTime())) throw brokenField("txbox-created-at", created);
   return {
     id: text("txbox-id"),
     type: text("txbox-type"),
@@ -167,16 +176,18 @@ function otherHeaders(text: unknown): object | undefined {
   if (text === undefined) return undefined;
   try {
     const value: unknown = typeof text === "string" ? JSON.parse(text) : undefined;
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+    if (typeof value === "object" && value !== null && !Array.isArray(value) && !isDeeper(value, MAX_DEPTH))
+      return value;
   } catch {
     // Said below.
   }
-  throw broken(OTHER_HEADERS, text);
+  throw brokenField(OTHER_HEADERS, text);
 }
 
-function broken(name: string, value: unknown): PermanentError {
-  return new PermanentError(`The header ${name} of this message is broken: ${JSON.stringify(value)?.slice(0, 100)}`, {
-    field: name,
-    fix: "Whoever sent it must write it as txbox does, or leave out every txbox-* header",
-  });
+/** JSON.parse takes any depth, but who writes it again recurses. */
+const MAX_DEPTH = 1000;
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
 }

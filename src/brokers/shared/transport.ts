@@ -28,6 +28,23 @@ export function decodeText(text: string, { asciiOnly }: Transport): string {
   }
 }
 
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Bytes as the text they are; bytes that are no text stay bytes, so that no two different ones become one text. */
+export function textOrBytes(bytes: Uint8Array): string | Uint8Array {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    return bytes;
+  }
+}
+
+/** The name of a field. Any bytes may be sent as one. */
+export function fieldName(bytes: Uint8Array): string {
+  const text = textOrBytes(bytes);
+  return typeof text === "string" ? text : `0x${Buffer.from(text).toString("hex")}`;
+}
+
 /** A body as bytes, without copying those that are. */
 export function bytesOf(body: string | Uint8Array): Buffer {
   return typeof body === "string" ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);

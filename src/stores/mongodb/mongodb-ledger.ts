@@ -98,6 +98,21 @@ export function createLedger({
         }
       }
     },
+    async keepScope(consumer, wanted) {
+      // A receipt without an id, which no message has. It has no time to expire at.
+      const mark = { consumer, message_id: "" };
+      try {
+        if ((await inbox.findOne({ _id: mark })) !== null) return "source";
+        if (wanted === "consumer") return "consumer";
+        const ofConsumer = { $gt: mark, $lt: { consumer, message_id: {} } };
+        if ((await inbox.findOne({ _id: ofConsumer })) !== null) return "consumer";
+        const first = { type: "txbox", status: "processed", received_at: new Date() };
+        await inbox.updateOne({ _id: mark }, { $setOnInsert: first }, { upsert: true });
+        return "source";
+      } catch (error) {
+        throw explain(error);
+      }
+    },
   };
 }
 

@@ -15,13 +15,15 @@ export interface StoredValue {
 export function storedValue(json: string): StoredValue {
   if (json.length <= MAX_LENGTH) {
     const value = JSON.parse(json) as unknown;
-    // Foreign JSON may have spaces, names that come twice and numbers that JavaScript cannot hold.
+    // Foreign JSON may have spaces, names that come twice and numbers that JavaScript cannot hold, such as 1e999 and -0.
+    // V8 13.6 reads a name with an escape, such as "\n", as "\\" when it has met that name in the same place before.
     if (fits(value, 0) && JSON.stringify(value) === json) return { value, format: undefined };
   }
   return { value: json, format: "json" };
 }
 
 function fits(value: unknown, depth: number): boolean {
+  // UTF-8 has no half of a surrogate pair.
   if (typeof value === "string") return value.isWellFormed();
   if (typeof value !== "object" || value === null) return true;
   if (depth >= MAX_DEPTH) return false;
@@ -36,6 +38,7 @@ function isPlainName(name: string): boolean {
     name.includes(".") ||
     name.includes("\0") ||
     name === "_bsontype" ||
+    // The driver takes an array under such a name, "toString" for one, for a field that it should leave as raw bytes.
     name in Object.prototype ||
     !name.isWellFormed()
   );

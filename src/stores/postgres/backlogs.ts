@@ -1,3 +1,4 @@
+import { epochMs } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -77,7 +78,7 @@ function backlogsSql(names: Names, from: string, limit: number): string {
   const ofRelay = `(c.lanes >> m.lane) & 1 = 1
       and case when c.streams is null then m.stream not like 'inbox.%' else m.stream = any (c.streams) end`;
   const past = `m.xid >= c.horizon and ${ofRelay}`;
-  const age = (created: string) => `date_part('epoch', clock_timestamp() - ${created}) * 1000`;
+  const age = (created: string) => epochMs(`clock_timestamp() - ${created}`);
   return `
 select c.id, past.seen, past.matching, past.first, ${age("past.created")}, late.matching, ${age("late.created")}
 from (

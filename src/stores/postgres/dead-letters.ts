@@ -1,7 +1,7 @@
 import type { DeadChoice, DeadFilter, DeadLetter, DeadPlace, DeadQuery } from "../../core/contracts.ts";
 import { DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { Conditions } from "./conditions.ts";
-import { dateOf, fieldsOf, messageColumns } from "./log-message.ts";
+import { dateOf, epochMs, fieldsOf, messageColumns } from "./log-message.ts";
 import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -17,7 +17,7 @@ export async function listDead(
   const c = conditions(query, query.state ?? "dead", query.after);
   const rows = await transactions.read(IN_ORDER, (sql) =>
     sql.query(
-      `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, date_part('epoch', died_at)
+      `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, ${epochMs("died_at")}
        from ${names.dead} ${c.where} order by position, relay limit ${query.limit ?? DEFAULT_PAGE}`,
       c.params,
     ),

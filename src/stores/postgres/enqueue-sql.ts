@@ -85,7 +85,7 @@ function manySql(names: Names, { chosen, later }: { chosen: boolean; later: bool
     ...extra.map((name, i) => cast(COLUMNS.length + 1 + i, name === "chosen" ? "boolean[]" : "float8[]")),
   ];
   const from = `unnest(${arrays.join(", ")}) with ordinality as i(${[columnsOfMessage, ...extra, "ord"].join(", ")})`;
-  const values = COLUMNS.map(([name, type]) => (arrayType(type) === type ? name : `${name}::${type}`)).join(", ");
+  const values = COLUMNS.map(([name, type]) => valueOf(name, type)).join(", ");
   if (!chosen && !later)
     return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${from} order by ord`;
 
@@ -102,6 +102,12 @@ function manySql(names: Names, { chosen, later }: { chosen: boolean; later: bool
     , logged as (insert into ${names.message} (${columnsOfMessage}) select ${values}
         from input where not ${isLater} and ${isNew} order by ord returning id)
     select id from logged ${later ? "union all select id from scheduled" : ""}`;
+}
+
+/** No text of a message is empty, so that an empty one can stand for null: with array_nulls off, NULL would be a text. */
+function valueOf(name: string, type: string): string {
+  if (arrayType(type) !== "text") return name;
+  return type === "text" ? `nullif(${name}, '')` : `nullif(${name}, '')::${type}`;
 }
 
 /** JSON and bytes travel in text arrays and are cast row by row. */

@@ -24,7 +24,7 @@ export function messageColumns(inline?: string): string {
     body("headers"),
     body("payload"),
     body("encode(body, 'hex')"),
-    "floor(date_part('epoch', created_at) * 1000)::bigint",
+    epochMs("created_at"),
     inline === undefined ? "null" : "case when key is null then lane end",
     inline === undefined ? "null" : "size",
   ].join(", ");
@@ -103,8 +103,13 @@ export function fieldsOf(row: Row): Omit<Message, "position"> {
   return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
 }
 
-export function dateOf(epochSeconds: string | null): Date | null {
-  return epochSeconds === null ? null : new Date(Number(epochSeconds) * 1000);
+/** Milliseconds of a time or interval. A whole number has the same form under every setting of the session. */
+export function epochMs(expression: string): string {
+  return `floor(date_part('epoch', ${expression}) * 1000)::bigint`;
+}
+
+export function dateOf(ms: string | null): Date | null {
+  return ms === null ? null : new Date(Number(ms));
 }
 
 export function sizeOfRow(row: Row): number {

@@ -1,5 +1,5 @@
 import type { LoadedKey } from "./blocked-keys.ts";
-import { COPIED_COLUMNS, messageColumns } from "./log-message.ts";
+import { COPIED_COLUMNS, epochMs, messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
 import { DURABLE, fenced, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -8,7 +8,7 @@ import type { Names } from "./postgres-names.ts";
 export function loadBlockedSql(names: Names): string {
   return `
 select b.lane, b.stream, b.key, b.solo, b.position, b.attempts, b.last_error,
-  case when b.next_at = 'infinity' then null else date_part('epoch', b.next_at - clock_timestamp()) * 1000 end,
+  case when b.next_at = 'infinity' then null else ${epochMs("b.next_at - clock_timestamp()")} end,
   (select count(*) from ${names.parked} p where p.relay = b.relay and p.stream = b.stream and p.key = b.key and p.solo = b.solo)
 from ${names.blocked} b where b.relay = $1::text and b.lane = any ($2::text::smallint[])`;
 }
@@ -93,6 +93,6 @@ moved as (insert into ${names.message} (${COPIED_COLUMNS}) select ${COPIED_COLUM
 -- The time for which a chosen id is remembered begins with its delivery.
 remembered as (update ${names.enqueued_id} e set enqueued_at = clock_timestamp() from gone where e.id = gone.id)
 select case when (select count(*) from moved) = 1000 then 0 else
-  (select date_part('epoch', min(s.deliver_at) - clock_timestamp()) * 1000 from ${names.scheduled} s
+  (select ${epochMs("min(s.deliver_at) - clock_timestamp()")} from ${names.scheduled} s
    where not exists (select 1 from due where due.id = s.id)) end`;
 }

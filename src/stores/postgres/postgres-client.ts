@@ -372,9 +372,8 @@ function isObject(value: unknown): value is object {
 }
 
 /** A text array literal, for `$1::text::text[]`. */
-export function textArray(values: readonly (string | null)[]): string {
-  const items = values.map((value) => (value === null ? "NULL" : `"${value.replace(/["\\]/g, "\\$&")}"`));
-  return `{${items.join(",")}}`;
+export function textArray(values: readonly string[]): string {
+  return `{${values.map((value) => `"${value.replace(/["\\]/g, "\\$&")}"`).join(",")}}`;
 }
 
 /** A text as a literal; with a backslash in it, one that means the same under every setting. */

@@ -4,7 +4,7 @@ import { classify, isSerializationFailure } from "./classify-error.ts";
 import { literal, openWith, transactionRunner, type Database, type PostgresTx } from "./postgres-client.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
-import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, receiptDay } from "./receipt-days.ts";
+import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, FOREIGN, receiptDay } from "./receipt-days.ts";
 
 export interface LedgerOptions {
   database: Database;
@@ -94,6 +94,17 @@ export function createLedger({
         throw failure;
       }
     },
+    async keepScope(consumer, wanted) {
+      const ask = (text: string) => database.query(text, [consumer]);
+      try {
+        if ((await ask(sql.isPerSource)).length > 0) return "source";
+        if (wanted === "consumer" || (await ask(sql.hasReceipts)).length > 0) return "consumer";
+        await ask(sql.makePerSource);
+        return "source";
+      } catch (error) {
+        throw explain(error, names.schema);
+      }
+    },
   };
 }
 
@@ -136,8 +147,18 @@ interface ReceiveSql {
   resume: string;
 }
 
+interface LedgerSql {
+  process: ReceiveSql;
+  store: ReceiveSql;
+  fail: string;
+  /** The mark of a consumer that counts per source is a receipt without an id, which no message has, kept for ever. */
+  isPerSource: string;
+  makePerSource: string;
+  hasReceipts: string;
+}
+
 // ON CONFLICT DO UPDATE in one statement would take half as long again on the usual way, where there is no conflict.
-function ledgerSql(names: Names): { process: ReceiveSql; store: ReceiveSql; fail: string } {
+function ledgerSql(names: Names): LedgerSql {
   const key = "bucket = $1::text::date and consumer = $2::text and message_id = $3::text";
   const insert = (more: string, values: string) => {
     const sql = (columns: string, params: string) =>
@@ -173,6 +194,16 @@ function ledgerSql(names: Names): { process: ReceiveSql; store: ReceiveSql; fail
       from (select set_config('lock_timeout', '2s', true) as was) t where was is not null
       on conflict (bucket, consumer, message_id) do update set attempts = r.attempts + 1, last_error = excluded.last_error
       where r.status <> 'processed' returning attempts`,
+    isPerSource: `select 1 from ${names.receipt} where bucket = '${FOREIGN}' and consumer = $1::text and message_id = ''`,
+    makePerSource: `insert into ${names.receipt} (bucket, consumer, message_id, type, status, received_at)
+      values ('${FOREIGN}', $1::text, '', 'txbox', 'processed', 'infinity') on conflict do nothing`,
+    // From one day to the next by the index, which begins with the day.
+    hasReceipts: `with recursive day(bucket) as (
+        select min(bucket) from ${names.receipt}
+        union all
+        select (select min(r.bucket) from ${names.receipt} r where r.bucket > day.bucket) from day where day.bucket is not null)
+      select 1 from day where exists (
+        select from ${names.receipt} r where r.bucket = day.bucket and r.consumer = $1::text) limit 1`,
   };
 }
 

@@ -1,5 +1,5 @@
 import type { MigrateOptions, Migrator, MigrationStep } from "../../core/contracts.ts";
-import { errorCode } from "../../core/errors.ts";
+import { describeError, errorCode, TxboxError } from "../../core/errors.ts";
 import { MIGRATIONS } from "./migrations/index.ts";
 import type { Migration, OnlineMigration, Piece, PlainMigration } from "./migrations/migration.ts";
 import type { Database, ScriptRunner, SqlRunner } from "./postgres-client.ts";
@@ -137,10 +137,14 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
         const { found, pending } = await todo(database);
         const [next] = pending;
         if (next === undefined) return applied;
-        if (found > 0 && "pieces" in next) {
-          if (await applyOnline(next, onProgress)) applied.push(stepOf(next, scriptApplied(next)));
-        } else {
-          applied.push(...(await patiently(applyTogether)));
+        try {
+          if (found > 0 && "pieces" in next) {
+            if (await applyOnline(next, onProgress)) applied.push(stepOf(next, scriptApplied(next)));
+          } else {
+            applied.push(...(await patiently(applyTogether)));
+          }
+        } catch (error) {
+          throw TAKEN.has(errorCode(error) ?? "") ? nameTaken(names, error) : error;
         }
       }
     },
@@ -151,6 +155,16 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
       if (found > newest) throw schemaTooNew(found, newest);
     },
   };
+}
+
+/** duplicate_table, duplicate_object, duplicate_function, and a function that gives something else. */
+const TAKEN: ReadonlySet<string> = new Set(["42P07", "42710", "42723", "42P13"]);
+
+/** Tables of the application, or of another installation: "message" with the prefix "all_" is "all_message" without. */
+function nameTaken({ schema }: Names, cause: unknown): TxboxError {
+  const message = `A name that txbox needs is taken in schema ${schema} (${describeError(cause)})`;
+  const fix = "Give createPostgresStore a schema of its own, or another tablePrefix";
+  return new TxboxError("invalid_option", message, { field: "tablePrefix", fix, cause });
 }
 
 /** A snapshot taken before the wait for the lock would not show what the previous holder did. */

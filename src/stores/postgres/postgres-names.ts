@@ -53,16 +53,26 @@ export function postgresNames({ schema, tablePrefix }: NameOptions): Names {
 
 /** Puts configured names in the place of the default ones in a migration file. */
 export function renameDefaults(sql: string, names: Names): string {
-  return sql
-    .replaceAll(/"txbox"\."(\w+)"/g, (_, table: string) => names.of(table))
-    .replaceAll(/"txbox"(?!\.)/g, () => names.schema)
-    .replaceAll("'txbox_lock_scope'", () => `$txbox_name$${names.lockScope}$txbox_name$`);
+  // In one go: a configured name may look like a default one.
+  return sql.replaceAll(/"txbox"(?:\."(\w+)")?|'txbox_lock_scope'/g, (found, table: string | undefined) => {
+    if (found.startsWith("'")) return `$txbox_name$${names.lockScope}$txbox_name$`;
+    return table === undefined ? names.schema : names.of(table);
+  });
 }
+
+/** Function bodies of the migrations are quoted by these, so that no name inside may have one. */
+const DOLLAR_QUOTE = /\$txbox_/;
 
 function requireIdentifier(option: string, value: unknown, min: number, max: number): void {
   const fits =
     typeof value === "string" && value.length >= min && Buffer.byteLength(value) <= max && !value.includes("\0");
-  if (fits) return;
+  if (fits && !DOLLAR_QUOTE.test(value)) return;
+  if (fits) {
+    throw new TxboxError("invalid_option", `createPostgresStore: ${option} holds a dollar quote of the migrations`, {
+      field: option,
+      fix: `Give ${option} a name without "$txbox_"`,
+    });
+  }
   throw new TxboxError("invalid_option", `createPostgresStore: ${option} must be ${min} to ${max} bytes long`, {
     field: option,
     fix: `Give ${option} a shorter name without NUL characters`,

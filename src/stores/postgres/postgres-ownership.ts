@@ -1,5 +1,6 @@
 import { LANES } from "../../core/lane.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { epochMs } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -94,14 +95,14 @@ export class PostgresOwnership {
          'exists', r.name is not null, 'paused', coalesce(r.paused, false), 'streams', r.streams,
          'members', (select coalesce(json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > clock_timestamp()),
          'cursors', (select coalesce(json_agg(json_build_object('id', c.id::text, 'owner', c.owner,
-             'freeMs', date_part('epoch', clock_timestamp() - c.lease_until) * 1000,
+             'freeMs', ${epochMs("clock_timestamp() - c.lease_until")},
              'restored', not (${SOUND}),
              'lanes', (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
            from ${n.cursor} c where c.relay = $1::text),
          'commands', exists (select 1 from ${n.dead} d join ${n.lane} l on l.relay = d.relay and l.lane = d.lane
              join ${n.cursor} c on c.id = l.cursor_id
            where d.relay = $1::text and d.command is not null and c.owner = $2::text),
-         'scheduledInMs', (select date_part('epoch', min(deliver_at) - clock_timestamp()) * 1000 from ${n.scheduled}))
+         'scheduledInMs', (select ${epochMs("min(deliver_at) - clock_timestamp()")} from ${n.scheduled}))
        from (select 1) one left join ${n.relay} r on r.name = $1::text`,
       [this.#relay, this.#owner, textArray(READ_TABLES.map((table) => n[table]))],
     );

@@ -95,7 +95,7 @@ function manySql(sql: EnqueueSql, messages: readonly PreparedMessage[]): string 
 }
 
 function arrays(messages: readonly PreparedMessage[]): string[] {
-  const text = (of: (message: PreparedMessage) => string | null) => textArray(messages.map(of));
+  const text = (of: (message: PreparedMessage) => string | null) => textArray(messages.map((one) => of(one) ?? ""));
   return [
     text(({ id }) => id),
     plainArray(messages.map(({ size }) => size)),
@@ -122,7 +122,7 @@ function choices(messages: readonly PreparedMessage[]): string[] {
     ...(later
       ? [
           plainArray(
-            messages.map(({ deliverAt }) => (deliverAt === null ? "NULL" : Math.max(0, deliverAt.getTime()) / 1000)),
+            messages.map(({ deliverAt }) => (deliverAt === null ? 0 : Math.max(0, deliverAt.getTime()) / 1000)),
           ),
         ]
       : []),

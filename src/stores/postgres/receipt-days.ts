@@ -8,7 +8,7 @@ import type { Names } from "./postgres-names.ts";
 export const DEFAULT_RECEIPT_RETENTION_MS: number = 14 * 24 * 60 * 60 * 1000;
 
 /** Where receipts of ids that carry no time are kept. */
-const FOREIGN = "0001-01-01";
+export const FOREIGN = "0001-01-01";
 const DAY_MS = 24 * 60 * 60 * 1000;
 const MAX_DAYS_AHEAD = 7;
 const DELETE_BATCH = 5000;
@@ -81,7 +81,8 @@ export async function createReceiptDay(
 export async function createReceiptDays(options: ReceiptDaysOptions): Promise<string[]> {
   const { database, names } = options;
   const days = await database.query(
-    `select d::date::text from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
+    // Not by a cast to text, which has the form of DateStyle.
+    `select to_char(d, 'YYYY-MM-DD') from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
   );
   const attached = (await partitions(database, names)).filter(({ state }) => state === "attached");
   const present = new Set(attached.map(({ day }) => day));

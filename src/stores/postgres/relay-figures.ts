@@ -1,5 +1,6 @@
 import type { RelayInfo } from "../../core/contracts.ts";
 import { backlogs, type Backlog } from "./backlogs.ts";
+import { epochMs } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
@@ -65,7 +66,7 @@ function oldest(found: readonly Backlog[], parkedMs: number | undefined): number
 
 function cursorsSql(n: Names): string {
   return `
-select c.relay, c.owner, c.epoch, date_part('epoch', c.lease_until - clock_timestamp()) * 1000,
+select c.relay, c.owner, c.epoch, ${epochMs("c.lease_until - clock_timestamp()")},
   (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), c.settled, c.id
 from ${n.cursor} c order by c.id`;
 }
@@ -73,7 +74,7 @@ from ${n.cursor} c order by c.id`;
 /** How old the messages at these positions are, in ms. Written out, so that only their own segments are planned for. */
 async function ages(sql: SqlRunner, names: Names, positions: readonly string[]): Promise<Map<string, number>> {
   if (positions.length === 0) return new Map();
-  const age = "date_part('epoch', clock_timestamp() - m.created_at) * 1000";
+  const age = epochMs("clock_timestamp() - m.created_at");
   const rows = await sql.query(
     `select m.position, ${age} from ${names.message} m where m.position in (${positions.join(", ")})
      union all select m.position, ${age} from ${names.kept_message} m where m.position = any ($1::text::bigint[])`,

@@ -1,5 +1,6 @@
 import { TxboxError } from "../../core/errors.ts";
-import { notYours, refuseTransactionControl } from "./transaction-control.ts";
+import { refusedQuery } from "./refused-query.ts";
+import { leftBehind, notYours, refuseTransactionControl } from "./transaction-control.ts";
 
 export interface GuardedTransaction<Tx> {
   /** The transaction as its user sees it. */
@@ -24,13 +25,19 @@ export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () 
     if (over) throw transactionIsOver();
   };
 
+  const checkOf = (text: string) => (): void => {
+    check();
+    refuseTransactionControl(text);
+  };
+
   function wrap<T extends object>(target: T): T {
     return new Proxy(target, {
       // postgres.js: tx`select …`
       apply(callable, self, args) {
         check();
-        refuseTransactionControl(textOf(args[0]));
-        return lazily(Reflect.apply(callable as (...args: unknown[]) => unknown, self, args), check, sent);
+        // Anything but a template, such as tx("end"), is a name or a value for one.
+        const text = Array.isArray(args[0]) ? textOf(args[0]) : "";
+        return lazily(Reflect.apply(callable as (...args: unknown[]) => unknown, self, args), checkOf(text), sent);
       },
       get(object, name) {
         const value: unknown = Reflect.get(object, name);
@@ -49,7 +56,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () 
                 guarded.lastText = text;
                 onUse?.();
               } catch (error) {
-                return Promise.reject(error);
+                return refusedQuery(args, error);
               }
               return call(args);
             };
@@ -59,8 +66,7 @@ export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () 
           case "file":
             return (...args: unknown[]) => {
               check();
-              if (name === "unsafe") refuseTransactionControl(textOf(args[0]));
-              return lazily(call(args), check, sent);
+              return lazily(call(args), name === "unsafe" ? checkOf(textOf(args[0])) : check, sent);
             };
           // PGlite's rollback, node-postgres's release and end, postgres.js's prepare.
           case "rollback":
@@ -69,6 +75,11 @@ export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () 
           case "prepare":
             return () => {
               throw notYours(`${name}()`);
+            };
+          case "listen":
+          case "unlisten":
+            return () => {
+              throw leftBehind(`${name}()`, "Listen on a connection of your own");
             };
           case "savepoint":
             return (...args: unknown[]) => (check(), call(args.map(wrapCallback)));
@@ -102,7 +113,7 @@ export function isGivenUp(error: unknown): boolean {
 /** The SQL in a text, a template or a query object. */
 function textOf(query: unknown): string {
   if (typeof query === "string") return query;
-  if (Array.isArray(query)) return "raw" in query ? query.join("$") : "";
+  if (Array.isArray(query)) return "raw" in query ? query.join("$1") : "";
   if (typeof query !== "object" || query === null || !("text" in query)) return "";
   return typeof query.text === "string" ? query.text : "";
 }

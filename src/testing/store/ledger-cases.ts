@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { Receipt } from "../../core/contracts.ts";
 import { uuidv7, uuidv7At } from "../../core/uuid.ts";
+import { createInbox } from "../../inbox/inbox.ts";
 import { within } from "../eventually.ts";
 import { joined } from "./consumer.ts";
 import { enqueueIn, message, payloads } from "./enqueuing.ts";
@@ -33,6 +34,38 @@ export const ledgerCases: readonly StoreCase[] = [
         assert.equal(await receive(context, receiptOf(id)), false);
         assert.equal(await receive(context, receiptOf(id, "shipping")), true);
       }
+    },
+  },
+  {
+    role,
+    name: "counts receipts per source for a new consumer that wants it, and keeps to that",
+    async run(context) {
+      const messageOf = (source: string, id: string) => ({ id, type: "order_made", body: "{}", headers: {}, source });
+      const inboxOf = (consumer: string, receiptScope: "consumer" | "source") => {
+        const { store } = context;
+        return createInbox({ store, consumer, receiptScope }).on("order_made", async () => undefined);
+      };
+      const nobody = { start: async () => undefined, stop: async () => undefined };
+      const refused = { code: "invalid_option", field: "receiptScope" };
+      for (const id of ["guessed", uuidv7()]) {
+        const shared = inboxOf("shared", "consumer");
+        assert.equal(await shared.handle(messageOf("orders", id)), "processed");
+        assert.equal(await shared.handle(messageOf("refunds", id)), "duplicate");
+        const separate = inboxOf("separate", "source");
+        assert.equal(await separate.handle(messageOf("orders", id)), "processed");
+        assert.equal(await separate.handle(messageOf("refunds", id)), "processed");
+        assert.equal(await separate.handle(messageOf("refunds", id)), "duplicate");
+        assert.equal(await separate.handle(messageOf("x".repeat(300), id)), "processed");
+        assert.equal(await separate.handle(messageOf("x".repeat(301), id)), "processed");
+      }
+      // Neither forgets what it has seen.
+      await assert.rejects(inboxOf("shared", "source").start(nobody), refused);
+      await assert.rejects(inboxOf("shared", "source").handle(messageOf("orders", "new")), refused);
+      await assert.rejects(inboxOf("separate", "consumer").start(nobody), refused);
+      await inboxOf("shared", "consumer").start(nobody);
+      await inboxOf("separate", "source").start(nobody);
+      await context.store.maintenance.run();
+      await assert.rejects(inboxOf("separate", "consumer").start(nobody), refused);
     },
   },
   {

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { storeConformance, type StoreFeature } from "../../../src/testing/index.ts";
+import { databaseOf } from "../../../src/stores/postgres/postgres-client.ts";
 import { createDatabase, type TestDatabase } from "../../harness/index.ts";
 import { openDriver, type Driver, type DriverName } from "../../support/postgres-drivers.ts";
 import { conformanceSuite } from "../conformance-suite.ts";
@@ -11,7 +12,12 @@ import { SchemaPool } from "./schema-pool.ts";
 const CONNECTIONS = 40;
 
 /** The store suite through one driver, in a database of its own on the server of `url`. */
-export function postgresSuite(target: Target<StoreFeature>, driverName: DriverName, url: () => string): void {
+export function postgresSuite(
+  target: Target<StoreFeature>,
+  driverName: DriverName,
+  url: () => string,
+  settings: Readonly<Record<string, string>> = {},
+): void {
   const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
   describe("store conformance", () => {
     let base: TestDatabase;
@@ -19,6 +25,7 @@ export function postgresSuite(target: Target<StoreFeature>, driverName: DriverNa
 
     beforeAll(async () => {
       base = await createDatabase(url());
+      await setDatabase(base, settings);
       const [driver, other] = [open(base.url), open(base.url)];
       clients = { driver, other, schemas: new SchemaPool(driver) };
     });
@@ -29,4 +36,17 @@ export function postgresSuite(target: Target<StoreFeature>, driverName: DriverNa
 
     conformanceSuite(target, storeConformance, () => postgresContext(clients));
   });
+}
+
+/** As an administrator may have set them: every later session has them. */
+export async function setDatabase(
+  { url, name }: TestDatabase,
+  settings: Readonly<Record<string, string>>,
+): Promise<void> {
+  const driver = openDriver("node-postgres", url, 1);
+  const database = databaseOf(driver.client);
+  for (const [setting, value] of Object.entries(settings)) {
+    await database.exec(`alter database "${name}" set ${setting} = '${value}'`);
+  }
+  await driver.close();
 }

@@ -53,6 +53,11 @@ describe("native fields", () => {
     ["txbox-created-at", "yesterday"],
     ["txbox-headers", "{"],
     ["txbox-headers", "[]"],
+    ["txbox-headers", `{"a":${"[".repeat(20_000)}${"]".repeat(20_000)}}`],
+    ["txbox-headers", Buffer.from([0xff])],
+    ["txbox-id", 5],
+    ["txbox-id", Buffer.from([0xff])],
+    ["txbox-type", { toString: 1 }],
   ])("a broken %s is a permanent error that names it", (name, value) => {
     const fields = { ...sealEnvelope(messages.bare, "native", kafka), [name]: value };
     expect(() => openEnvelope(fields, "", kafka)).toThrow(expect.objectContaining({ code: "permanent", field: name }));
@@ -77,6 +82,28 @@ describe("what others send", () => {
     });
   });
 
+  test("names of prototypes are names like others, in both directions", () => {
+    const fields = Object.assign(Object.create(null) as Record<string, unknown>, { constructor: "c", toString: "t" });
+    Object.defineProperty(fields, "__proto__", { value: "p", enumerable: true });
+    const { headers } = openEnvelope(fields, "x", kafka);
+    expect(Object.entries(headers)).toEqual(Object.entries(fields));
+    const sent = JSON.parse('{"__proto__":{"contentType":"text/plain"},"a":1}') as Record<string, unknown>;
+    const opened = openEnvelope(sealEnvelope(sample("orders", 1, { headers: sent }), "native", kafka), "x", kafka);
+    expect(JSON.stringify(opened.headers)).toBe(JSON.stringify(sent));
+    expect(opened.headers.contentType).toBeUndefined();
+  });
+
+  test("an id that the client could not read is refused, so that two do not become one", () => {
+    for (const fields of [
+      { "ce-specversion": "1.0", "ce-id": "\uFFFD" },
+      { "ce-specversion": "1.0", "ce-id": 5 },
+    ]) {
+      expect(() => openEnvelope(fields, "x", nats)).toThrow(
+        expect.objectContaining({ code: "permanent", field: "ce-id" }),
+      );
+    }
+  });
+
   test("a message of nobody we know keeps its headers and has no id", () => {
     const message = openEnvelope({ tenant: "t", "Content-Type": "text/plain" }, "x", kafka);
     expect(message.id).toBeUndefined();
@@ -94,6 +121,25 @@ describe("CloudEvents in one document", () => {
     for (const format of ["native", "cloudevents"] as const) {
       assertSameMessage(openEnvelope(sealEnvelope(payload, format, kafka), document, kafka), payload);
     }
+  });
+
+  test.each([
+    ["no JSON", "{"],
+    ["null", "null"],
+    ["no id", { id: undefined }],
+    ["an id that is no text", { id: 5 }],
+    ["a key that is no text", { partitionkey: { a: 1 } }],
+    ["a content type that is no text", { datacontenttype: ["text/plain"] }],
+    ["bytes that are no text", { data_base64: 5 }],
+    ["data that is nested too deep to be written", `${document.slice(0, -2)}${"[".repeat(1e5)}${"]".repeat(1e5)}}`],
+  ])("with %s are the fault of the message", (_, change) => {
+    const broken = typeof change === "string" ? change : JSON.stringify({ ...JSON.parse(document), ...change });
+    expect(() => openEnvelope(type, broken, kafka)).toThrow(expect.objectContaining({ code: "permanent" }));
+  });
+
+  test("with an attribute that is null or named as what every object has are read as without it", () => {
+    const odd = `${document.slice(0, -1)},"partitionkey":null,"__proto__":"x","constructor":{},"data_base64":null}`;
+    expect(openEnvelope(type, odd, kafka)).toMatchObject({ id: "1", key: null, body: "1", headers: {} });
   });
 
   test("a content type that cannot be a header does not become one", () => {

@@ -46,9 +46,9 @@ describe("codec", () => {
         return this.#secret;
       }
     }
-    expect(
-      encodePayload({ at: new Date(0), order: new Order(), none: undefined, list: [undefined] }, undefined).body,
-    ).toBe('{"at":"1970-01-01T00:00:00.000Z","order":{"id":"1"},"list":[null]}');
+    expect(encodePayload({ at: new Date(0), order: new Order(), none: undefined }, undefined).body).toBe(
+      '{"at":"1970-01-01T00:00:00.000Z","order":{"id":"1"}}',
+    );
   });
 
   it("takes the same object twice when it is no cycle", () => {

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
+import { describeError } from "../../../src/core/errors.ts";
 import { requireFunction, requireInteger, requireName, rejectUnknownOptions } from "../../../src/core/options.ts";
 import { valueKind } from "../../../src/core/value-kind.ts";
 import { transactionRunner } from "../../../src/stores/postgres/postgres-client.ts";
@@ -27,6 +28,13 @@ test.each([
   [new AbortController(), "an AbortController"],
 ])("%s is named", (value, kind) => {
   expect(valueKind(value)).toBe(kind);
+});
+
+test("what throws when it is looked at is an object, and an error all the same", () => {
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  expect(valueKind(proxy)).toBe("an object");
+  expect(describeError(proxy)).toBe("What was thrown, an object, cannot be made into text");
 });
 
 test("errors of options name what was given, whatever it is", () => {

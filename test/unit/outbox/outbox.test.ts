@@ -74,6 +74,18 @@ const BAD: [what: string, message: unknown, field: string | undefined, code?: st
   ["bytes too large", { ...good, payload: new Uint8Array(1024 * 1024 + 1) }, "payload", "payload_too_large"],
   ["deliverAt as text", { ...good, deliverAt: "2030-01-01" }, "deliverAt"],
   ["an invalid date", { ...good, deliverAt: new Date("x") }, "deliverAt"],
+  ["a time that no database holds", { ...good, deliverAt: new Date(8.64e15) }, "deliverAt"],
+  ["NaN in the headers", { ...good, headers: { a: Number.NaN } }, "headers"],
+  ["headers that make their own JSON", { ...good, headers: { toJSON: () => "x" } }, "headers"],
+  ["a symbol in the headers", { ...good, headers: { [Symbol("a")]: 1 } }, "headers"],
+  ["a field that throws", Object.defineProperty({ ...good }, "key", { get: fails }), undefined],
+  [
+    "headers that throw",
+    { ...good, headers: Object.defineProperty({}, "a", { enumerable: true, get: fails }) },
+    undefined,
+  ],
+  ["a proxy that throws", new Proxy({}, { ownKeys: fails }), undefined],
+  ["a hole in the array", Object.assign([], { 1: good }), undefined],
   ["headers as text", { ...good, headers: "x" }, "headers"],
   ["headers as array", { ...good, headers: [] }, "headers"],
   ["headers as Map", { ...good, headers: new Map() }, "headers"],
@@ -86,6 +98,10 @@ const BAD: [what: string, message: unknown, field: string | undefined, code?: st
   ["an unknown field", { ...good, delverAt: new Date() }, "delverAt"],
   ["a field of another library", { ...good, topic: "t" }, "topic"],
 ];
+
+function fails(): never {
+  throw new Error("not now");
+}
 
 function cycle(): object {
   const a: Record<string, unknown> = { b: [] };
