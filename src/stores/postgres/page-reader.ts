@@ -118,7 +118,12 @@ export class PageReader {
     const [fetched, floor, lastBelow] = [BigInt(cursor.fetched), BigInt(cursor.floor), cursor.lo - 1n];
     const after = fetched > floor ? fetched : floor;
     const stragglers = cursor.fin !== "{}" && after < lastBelow;
-    const shape = { stragglers, lanes: cursor.lanes.length < LANES, streams: this.streams !== null };
+    const shape = {
+      stragglers,
+      lanes: cursor.lanes.length < LANES,
+      streams: this.streams !== null,
+      first: cursor.first,
+    };
     const params = [
       String(after > lastBelow ? after : lastBelow),
       cursor.prev,

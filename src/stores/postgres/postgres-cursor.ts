@@ -21,6 +21,8 @@ export interface Cursor {
   suspect: string | undefined;
   suspectCrashes: number;
   lanes: number[];
+  /** Nothing below this position is new to the cursor: written into statements, it leaves settled segments out of their plans. */
+  first: string;
   /** The last position handed out in this window. */
   fetched: string;
   /** Everything in this window was handed out. */
@@ -63,6 +65,7 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     suspect: row[10] ?? undefined,
     suspectCrashes: Number(row[11]),
     lanes,
+    first: "0",
     fetched: row[7]!,
     exhausted: false,
     tried: 0,
@@ -88,15 +91,16 @@ const OPENED = `cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_un
   stamp = pg_current_xact_id()`;
 
 /** Of some transactions, those that have left messages by now. */
-export function finishedOf(names: Names, transactions: string): string {
-  return `array(select x from ${transactions} x where
-    (select m.position from ${names.message} m where m.xid = x order by m.position limit 1) is not null)`;
+export function finishedOf(names: Names, transactions: string, first: string): string {
+  // By their ids, in the order of these: where one transaction wrote most of a segment, the planner would walk it by position.
+  return `array(select x from ${transactions} x where (select m.xid from ${names.message} m
+    where m.xid >= x and m.xid <= x and m.position >= ${first} order by m.xid limit 1) is not null)`;
 }
 
 /** The lowest position past a horizon. The order keeps the planner on the index: by itself it may walk the settled log. */
-export function lowestPast(names: Names, horizon: string, floor: string): string {
+export function lowestPast(names: Names, horizon: string, floor: string, first: string): string {
   return `(select min(s.position) from (select m.position from ${names.message} m
-    where m.xid >= ${horizon} and m.position > ${floor} order by m.xid offset 0) s)`;
+    where m.xid >= ${horizon} and m.position > ${floor} and m.position >= ${first} order by m.xid offset 0) s)`;
 }
 
 /** What a cursor begins with when all of the log is new to it: before every transaction. */
@@ -113,13 +117,16 @@ function lowestOfAll(names: Names, horizon: string, floor: string): string {
  * published: after a crash the server hands out unflushed xids again. Parameters: lease, id, fence, seq, xmax of prev,
  * floor, and the transactions that ran in prev if there are any. A row of nulls: the cursor is not what it was.
  */
-export function openSql(names: Names, { prev, running }: { prev: string; running: boolean }): string {
+export function openSql(
+  names: Names,
+  { prev, running, first }: { prev: string; running: boolean; first: string },
+): string {
   const mine = fenced(2, 3, 4);
-  const finished = running ? finishedOf(names, "unnest($7::text::xid8[])") : "'{}'::xid8[]";
+  const finished = running ? finishedOf(names, "unnest($7::text::xid8[])", first) : "'{}'::xid8[]";
   const lowest = prev === BEGINNING ? lowestOfAll : lowestPast;
   return `
 with news as materialized (
-  select ${lowest(names, "$5::text::xid8", "$6::text::bigint")} as lo, ${finished} as fin),
+  select ${lowest(names, "$5::text::xid8", "$6::text::bigint", first)} as lo, ${finished} as fin),
 opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce(news.lo, ${MAX_POSITION})
   from news where ${mine} and c.cur is null and ${SOUND} and ${allVisible(names)} and (news.lo is not null or news.fin <> '{}')
   returning ${CURSOR_COLUMNS}, ${DURABLE})
@@ -132,11 +139,11 @@ select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (
  * Opens windows of several cursors with one snapshot, whether there is anything new or not, so that they can be merged
  * when those are done. Parameters: lease, then id, fence and seq of each.
  */
-export function openAllSql(names: Names, count: number): string {
+export function openAllSql(names: Names, count: number, first: string): string {
   const mine = Array.from({ length: count }, (_, i) => `(${fenced(2 + i * 3, 3 + i * 3, 4 + i * 3)})`);
   return `
-update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_xip(c.prev)")},
-  lo = coalesce(${lowestPast(names, "pg_snapshot_xmax(c.prev)", "c.floor")}, ${MAX_POSITION})
+update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_xip(c.prev)", first)},
+  lo = coalesce(${lowestPast(names, "pg_snapshot_xmax(c.prev)", "c.floor", first)}, ${MAX_POSITION})
 where (${mine.join(" or ")}) and c.cur is null and ${SOUND} and ${allVisible(names)} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
 }
 
@@ -155,6 +162,8 @@ export interface PageShape {
   stragglers: boolean;
   lanes: boolean;
   streams: boolean;
+  /** Of the cursor. */
+  first: string;
 }
 
 /**
@@ -220,6 +229,7 @@ function page(
   if (!shape.stragglers) return rest;
   const before = rows(
     `position > ${value(8, "bigint")}`,
+    `position >= ${shape.first}`,
     `position < ${value(7, "bigint")}`,
     `xid = any (${value(6, "xid8[]")})`,
   );

@@ -14,6 +14,7 @@ import {
   LEASE,
   NEW_TOKEN,
   SOUND,
+  SEGMENT_SIZE,
 } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -162,11 +163,16 @@ export class PostgresOwnership {
     const n = this.#names;
     const rows = await this.#sql.query(
       `select ${CURSOR_COLUMNS}, coalesce((select array_to_string(array_agg(l.lane order by l.lane), ',')
-           from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), '')
+           from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
+         (select coalesce(min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
+           where s.horizon is null or s.horizon > pg_snapshot_xmin(c.prev))
        from ${n.cursor} c where c.relay = $1::text and c.owner = $2::text and ${SOUND} order by c.id`,
       [this.#relay, this.#owner],
     );
-    return rows.map((row) => cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)));
+    return rows.map((row) => ({
+      ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),
+      first: row[13]!,
+    }));
   }
 
   /** Splits lanes off into a cursor of their own that nobody owns; another process takes it. */

@@ -63,8 +63,8 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   if (input.reopen) {
     const [, horizon, running] = cursor.cur!.split(":");
     const some = running !== undefined && running !== "";
-    const lo = lowestPast(names, `${add(horizon!)}::xid8`, `${add(cursor.floor)}::bigint`);
-    const fin = some ? finishedOf(names, `unnest(${add(`{${running}}`)}::xid8[])`) : "'{}'::xid8[]";
+    const lo = lowestPast(names, `${add(horizon!)}::xid8`, `${add(cursor.floor)}::bigint`, cursor.first);
+    const fin = some ? finishedOf(names, `unnest(${add(`{${running}}`)}::xid8[])`, cursor.first) : "'{}'::xid8[]";
     parts.unshift(`news as materialized (select ${lo} as lo, ${fin} as fin),
      next as (select case when is_news then pg_current_snapshot() end as cur, case when is_news then fin end as fin,
          case when is_news then coalesce(lo, ${MAX_POSITION}) end as lo

@@ -45,7 +45,11 @@ export class WindowOpener {
     this.noteOpened(rows.length > 0);
     for (const row of rows) {
       const cursor = cursors.find((candidate) => candidate.id === row[0])!;
-      Object.assign(cursor, cursorOf(row, cursor.lanes), { tried: cursor.tried, writes: cursor.writes + 1 });
+      Object.assign(cursor, cursorOf(row, cursor.lanes), {
+        tried: cursor.tried,
+        writes: cursor.writes + 1,
+        first: cursor.first,
+      });
     }
     // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
     if (cursors.length > 1 && rows.length < cursors.length) return "not ours";
@@ -55,13 +59,13 @@ export class WindowOpener {
   #statement(cursors: readonly Cursor[]): { text: string; params: string[] } {
     const params = [this.#lease];
     for (const cursor of cursors) params.push(cursor.id, cursor.fence, String(cursor.seq));
-    if (cursors.length > 1) return { text: openAllSql(this.#names, cursors.length), params };
-    const { prev, floor } = cursors[0]!;
+    if (cursors.length > 1) return { text: openAllSql(this.#names, cursors.length, lowestOf(cursors)), params };
+    const { prev, floor, first } = cursors[0]!;
     const [, horizon, running] = prev.split(":");
     const some = running !== undefined && running !== "";
     params.push(horizon!, floor);
     if (some) params.push(`{${running}}`);
-    return { text: openSql(this.#names, { prev, running: some }), params };
+    return { text: openSql(this.#names, { prev, running: some, first }), params };
   }
 
   /** A cheaper question than opening, for a queue that was empty a moment ago; now and then the full one all the same. */
@@ -74,4 +78,8 @@ export class WindowOpener {
     this.#seen = { prev, snapshot: snapshot ?? "" };
     return snapshot === undefined;
   }
+}
+
+function lowestOf(cursors: readonly Cursor[]): string {
+  return String(cursors.map(({ first }) => BigInt(first)).reduce((a, b) => (a < b ? a : b)));
 }

@@ -197,7 +197,8 @@ export const sharingCases: readonly StoreCase[] = [
     needs,
     async run(context) {
       const journal: [string, number][] = [];
-      const dying = await joined(context.store, { leaseMs: 400 });
+      // Long enough for all to have their turns on a slow machine.
+      const dying = await joined(context.store, { leaseMs: 1500 });
       const second = await joined(context.another(), {}, journaling(journal));
       const third = await joined(context.another(), {}, journaling(journal));
       await untilShared(context, [dying, second, third]);

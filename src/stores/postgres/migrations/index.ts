@@ -3,7 +3,15 @@ import { fenceToken } from "./0002-fence-token.ts";
 import { cheaperInsert } from "./0003-cheaper-insert.ts";
 import { oneLookUpIndex } from "./0004-one-look-up-index.ts";
 import { deadLetterIndexes } from "./0005-dead-letter-indexes.ts";
+import { newsByIndex } from "./0006-news-by-index.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
-export const MIGRATIONS: readonly Migration[] = [init, fenceToken, cheaperInsert, oneLookUpIndex, deadLetterIndexes];
+export const MIGRATIONS: readonly Migration[] = [
+  init,
+  fenceToken,
+  cheaperInsert,
+  oneLookUpIndex,
+  deadLetterIndexes,
+  newsByIndex,
+];
