@@ -79,6 +79,8 @@ export class PostgresSession implements QueueSession {
   #scheduledDueAt: number | undefined;
   /** Of the server, which changes with every promotion. */
   #timeline: string | null = null;
+  /** The claim that is under way only reads at this moment. */
+  #reading = false;
   /** Claims come one after another. */
   #turn: Promise<unknown> = Promise.resolve();
 
@@ -135,8 +137,12 @@ export class PostgresSession implements QueueSession {
         return await this.#claim(kind);
       } catch (error) {
         // A window may have been opened though its answer was lost: what is in memory may be behind.
-        this.#invalidate();
+        if (!this.#reading) this.#invalidate();
+        // A read has changed nothing: what is in hand is settled first, or it would go out again.
+        else if (this.#chores.length === 0) this.#chores.push(() => Promise.resolve());
         throw error;
+      } finally {
+        this.#reading = false;
       }
     };
     const turn = this.#turn.then(claim, claim);
@@ -320,7 +326,7 @@ export class PostgresSession implements QueueSession {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
     if (careful !== undefined && this.#inHand) return undefined;
     const generation = this.#generation;
-    const { messages, last } = await this.#reader.page(cursor, this.#limit(careful));
+    const { messages, last } = await this.#read(this.#reader.page(cursor, this.#limit(careful)));
     if (generation !== this.#generation) return undefined;
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
     const alone = careful === 1 && messages.length === 1;
@@ -365,7 +371,8 @@ export class PostgresSession implements QueueSession {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
     const generation = this.#generation;
     const { relay } = this.#options;
-    const { messages, entries, errors, full } = await this.#reader.parked(relay, keys, this.#limit(careful));
+    const parked = this.#reader.parked(relay, keys, this.#limit(careful));
+    const { messages, entries, errors, full } = await this.#read(parked);
     if (generation !== this.#generation) return undefined;
     const found = new Set(entries);
     for (const key of keys) {
@@ -404,6 +411,13 @@ export class PostgresSession implements QueueSession {
       entries,
       detached: new Set(),
     });
+  }
+
+  async #read<T>(reading: Promise<T>): Promise<T> {
+    this.#reading = true;
+    const read = await reading;
+    this.#reading = false;
+    return read;
   }
 
   get #isCareful(): boolean {
