@@ -33,7 +33,7 @@ describe.skipIf(!hasPostgres())("What is sent once", () => {
     relay = createRelay({ store: database.store, publisher, name: "r", maxAttempts: 20, backoff });
     await relay.start();
     await database.enqueue([{ key: "a", n: 1 }]);
-    await until(() => calls >= 2, 10_000);
+    await until(() => calls >= 2, { what: "the second attempt" });
     await sleep(500);
     expect(calls).toBe(2);
   });
@@ -50,7 +50,7 @@ describe.skipIf(!hasPostgres())("What is sent once", () => {
     const first = intercept(/copy \(/, () => Promise.resolve());
     void first.then(() => intercept(/copy \(/, () => Promise.reject(cut))).then(() => (failed = true));
     await database.enqueue(series("a", 200));
-    await until(() => new Set(publisher.sent.map(({ n }) => n)).size === 200, 20_000);
+    await until(() => new Set(publisher.sent.map(({ n }) => n)).size === 200, { what: "all of them" });
     await sleep(300);
     expect(failed).toBe(true);
     expect(publisher.sent.length).toBe(200);
@@ -71,11 +71,17 @@ describe.skipIf(!hasPostgres())("What is sent once", () => {
     relay = createRelay({ store: database.store, publisher, name: "r" });
     await relay.start();
     await database.enqueue([{ key: "bad", n: 1 }]);
-    await until(async () => (await database.store.admin.dead({})).length === 1, 10_000);
+    await until(async () => (await database.store.admin.dead({})).length === 1, { what: "a dead letter" });
     await database.enqueue([{ key: "slow", n: 1 }]);
-    await until(() => slow === 1, 10_000);
+    await until(() => slow === 1, { what: "the slow attempt" });
     await database.store.admin.discard({ all: true });
-    await sleep(5000);
+    const isParked = () => database.value("select count(*)::int from txbox.parked");
+    await sleep(4000);
     expect({ slow, most }).toEqual({ slow: 1, most: 1 });
+    // Its key is free again once it is through.
+    await database.enqueue([{ key: "slow", n: 2 }]);
+    await until(() => slow === 2, { what: "the next of its key" });
+    await until(async () => (await isParked()) === 1, { what: "only that one parked" });
+    expect(most).toBe(1);
   });
 });

@@ -16,7 +16,7 @@ import { planBalance } from "./balance.ts";
 import { carryOutCommands } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
-import { loadBlockedSql, parkedKeyOf } from "./parking-sql.ts";
+import { loadBlockedSql, parkedKeyOf, stillParkedSql } from "./parking-sql.ts";
 import type { CopyRunner, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -36,17 +36,19 @@ const PATIENCE_MS = 1000;
 
 interface LogClaim extends Claim {
   readonly messages: readonly LogMessage[];
-  readonly cursor: Cursor;
-  readonly generation: number;
+  cursor: Cursor;
+  generation: number;
   /** The position the cursor reaches with it; undefined for parked messages. */
   readonly upto: string | undefined;
   readonly last: boolean;
   readonly errors: readonly (readonly AttemptError[])[] | undefined;
   /** The failed keys it holds, and which of them each message belongs to. */
-  readonly keys: readonly BlockedKey[];
-  readonly entries: readonly BlockedKey[];
+  keys: readonly BlockedKey[];
+  entries: readonly BlockedKey[];
   /** Keys whose messages went over to claims of their own. */
   readonly detached: Set<BlockedKey>;
+  /** Nobody works on it any more. */
+  ended: boolean;
 }
 
 type Chore = () => Promise<void>;
@@ -162,7 +164,7 @@ export class PostgresSession implements QueueSession {
     return kind === "new" ? this.#claimNew() : this.#claimParked();
   }
 
-  /** Nothing is in hand, or only attempts that take long: those are given up and made again. */
+  /** Nothing is in hand, or only attempts that take long. */
   #mayDoChores(): boolean {
     const now = this.#clock.monotonic();
     this.#choresSince ??= now;
@@ -182,6 +184,7 @@ export class PostgresSession implements QueueSession {
   }
 
   settle(claim: LogClaim, outcomes: readonly Outcome[]): Promise<void> {
+    claim.ended = true;
     const current = claim.generation === this.#generation;
     // Out of turn would step over a claim that was never settled.
     if (current && claim.kind === "new" && this.#newClaims[0] !== claim) this.#invalidate();
@@ -210,6 +213,7 @@ export class PostgresSession implements QueueSession {
       keys: entry === undefined ? [] : [entry],
       entries: entry === undefined ? [] : [entry],
       detached: new Set(),
+      ended: false,
     };
     if (entry === undefined || !current) return own;
     entry.draining = true;
@@ -235,6 +239,7 @@ export class PostgresSession implements QueueSession {
   }
 
   abandon(claim: LogClaim): void {
+    claim.ended = true;
     if (claim.generation === this.#generation) this.#invalidate();
   }
 
@@ -349,6 +354,7 @@ export class PostgresSession implements QueueSession {
       keys: [],
       entries: [],
       detached: new Set(),
+      ended: false,
     });
   }
 
@@ -410,6 +416,7 @@ export class PostgresSession implements QueueSession {
       keys: held,
       entries,
       detached: new Set(),
+      ended: false,
     });
   }
 
@@ -507,7 +514,7 @@ export class PostgresSession implements QueueSession {
 
   async #runChores(): Promise<void> {
     await this.#settler.idle();
-    // What is still being tried counts for nothing: its messages are claimed again.
+    const goOn = [...this.#retryClaims];
     if (this.#inHand) this.#generation++;
     this.#forgetClaims();
     const chores = this.#chores;
@@ -517,6 +524,30 @@ export class PostgresSession implements QueueSession {
       await chore();
       // Cursors and blocked keys may have changed under the chore.
       await this.#reload();
+    }
+    if (goOn.length > 0) await this.#carryOver(goOn);
+  }
+
+  /**
+   * Attempts that go on are settled as ever if their messages are still parked in lanes of this process: to make them again
+   * would send what may be on its way already. The others are void.
+   */
+  async #carryOver(claims: readonly LogClaim[]): Promise<void> {
+    const generation = this.#generation;
+    const positions = claims.flatMap(({ messages }) => messages.map(({ positionText }) => positionText));
+    const rows = await this.#sql.query(stillParkedSql(this.#names), [this.#options.relay, plainArray(positions)]);
+    if (generation !== this.#generation) return;
+    const parked = new Set(rows.map(([position]) => position));
+    for (const claim of claims) {
+      const entries = claim.messages.flatMap((message) => {
+        const entry = parked.has(message.positionText) ? this.#keys.of(message) : undefined;
+        return entry === undefined ? [] : [entry];
+      });
+      const [cursor, ...others] = new Set(entries.map(({ lane }) => this.#cursorOf(lane)));
+      if (claim.ended || cursor === undefined || others.length > 0 || entries.length < claim.messages.length) continue;
+      Object.assign(claim, { generation, cursor, entries, keys: [...new Set(entries)] });
+      for (const key of claim.keys) key.draining = true;
+      this.#retryClaims.add(claim);
     }
   }
 
