@@ -39,16 +39,16 @@ describe.skipIf(!hasPostgres())("What is sent once", () => {
   });
 
   it("is not sent again because the read of the next batch failed", async () => {
-    const { client, intercept } = interceptingPool(database.pool);
-    const store = createPostgresStore({ client });
+    const pool = interceptingPool(database.pool);
+    const store = createPostgresStore({ client: pool.client });
     const publisher = new RecordingPublisher();
     publisher.before = () => sleep(20);
     relay = createRelay({ store, publisher, name: "r", batchSize: 10 });
     await relay.start();
     const cut = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
     let failed = false;
-    const first = intercept(/copy \(/, () => Promise.resolve());
-    void first.then(() => intercept(/copy \(/, () => Promise.reject(cut))).then(() => (failed = true));
+    const first = pool.intercept(/copy \(/, () => Promise.resolve());
+    void first.then(() => pool.intercept(/copy \(/, () => Promise.reject(cut))).then(() => (failed = true));
     await database.enqueue(series("a", 200));
     await until(() => new Set(publisher.sent.map(({ n }) => n)).size === 200, { what: "all of them" });
     await sleep(300);
