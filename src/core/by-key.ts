@@ -141,6 +141,10 @@ class KeyedBatch<M extends Keyed> {
         let result: PublishResult | undefined;
         try {
           result = await this.#each(message);
+        } catch (error) {
+          // Nobody hears of the others any more: what were begun now would be sent again.
+          this.#out = true;
+          throw error;
         } finally {
           taken = use.place;
           this.#slots.end(use, chain.key, result?.status === "published");

@@ -83,6 +83,7 @@ export class WaitingKeys<K extends WaitingKey> {
   }
 
   schedule(key: K): void {
+    this.#leaveRouteInTime(key);
     const route = key.route === undefined ? undefined : this.#routes.get(key.route);
     if (route === undefined) key.route = undefined;
     route?.probing.delete(key);
@@ -97,7 +98,7 @@ export class WaitingKeys<K extends WaitingKey> {
     key.route = name;
     const route = this.#routes.get(name);
     if (route === undefined) this.#routes.set(name, { until, waiting: new Set(), probing: new Set() });
-    else route.until = until;
+    else route.until = Math.max(route.until, until);
   }
 
   /** The key waits for no route any more; after a message that went through, neither does any other. */
@@ -147,6 +148,14 @@ export class WaitingKeys<K extends WaitingKey> {
       route.probing.add(key);
       taken.add(key);
     }
+  }
+
+  /** A key that has something else to wait for, and longer than for its route, waits for that by itself. */
+  #leaveRouteInTime(key: K): void {
+    const route = key.route === undefined ? undefined : this.#routes.get(key.route);
+    if (route === undefined || key.dueAt <= route.until) return;
+    this.#leaveRoute(key);
+    key.route = undefined;
   }
 
   #leaveRoute(key: K): void {

@@ -204,6 +204,8 @@ export class RelayWorker {
     };
     // The session knows by itself when a settle could not be written; a claim that is void was given to others.
     const attempt = end().catch((error: unknown) => {
+      // One that ended before its settle would hold its key for ever.
+      this.#session.abandon(claim);
       if (errorCode(error) !== "lease_lost") this.#report(error);
     });
     this.#attempts.add(attempt);

@@ -226,10 +226,12 @@ class StandingRelay implements Relay {
   }
 
   async #leave(): Promise<void> {
-    // Whoever cannot say goodbye is replaced when the lease runs out.
-    await this.#session?.leave().catch(() => undefined);
+    // First, since nobody may wait for the rest: by then there may be another session.
+    const session = this.#session;
     this.#session = undefined;
     this.#sessionState = undefined;
+    // Whoever cannot say goodbye is replaced when the lease runs out.
+    await session?.leave().catch(() => undefined);
   }
 
   /** Keeps the lease and the share of lanes, on its own timer: a slow publisher must not cost the lease. */

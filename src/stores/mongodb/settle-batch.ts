@@ -101,13 +101,12 @@ export class SettleBatch {
       return;
     }
     if (outcome.status === "dead") {
-      const key = drained ?? (outcome.block ? keys.ensure(message) : keys.of(message));
+      // Until it is written it may come again, so nothing of its key may go ahead.
+      const key = drained ?? keys.ensure(message);
       if (parkedAlready) keys.park(drained, -1);
-      if (key !== undefined) {
-        key.held ||= outcome.block;
-        key.dueAt = now;
-        this.#touch(key);
-      }
+      key.held ||= outcome.block;
+      key.dueAt = now;
+      this.#touch(key);
       this.#dead.push(_id);
       const attempts = message.earlierAttempts + outcome.attempts;
       const update = deathOf(describeError(outcome.error), uuidv7(), new Date(serverNow), outcome.block);

@@ -43,8 +43,12 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
       : `${message.stream}\0${key}`;
   }
 
+  of(message: LogMessage): BlockedKey | undefined {
+    return this.get(this.nameOf(message));
+  }
+
   has(message: LogMessage): boolean {
-    return this.get(this.nameOf(message)) !== undefined;
+    return this.of(message) !== undefined;
   }
 
   ensure(message: LogMessage): BlockedKey {

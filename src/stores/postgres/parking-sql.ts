@@ -13,6 +13,13 @@ select b.lane, b.stream, b.key, b.solo, b.position, b.attempts, b.last_error,
 from ${names.blocked} b where b.relay = $1::text and b.lane = any ($2::text::smallint[])`;
 }
 
+/** Which of some positions are parked. Parameters: relay, positions. */
+export function stillParkedSql(names: Names): string {
+  return `
+select p.position from unnest($2::text::bigint[]) w (position)
+join ${names.parked} p on p.relay = $1::text and p.position = w.position`;
+}
+
 export function parkedKeyOf(row: Row, now: number): LoadedKey {
   return {
     lane: Number(row[0]),

@@ -16,7 +16,7 @@ import { planBalance } from "./balance.ts";
 import { carryOutCommands } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
-import { loadBlockedSql, parkedKeyOf } from "./parking-sql.ts";
+import { loadBlockedSql, parkedKeyOf, stillParkedSql } from "./parking-sql.ts";
 import type { CopyRunner, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -36,17 +36,19 @@ const PATIENCE_MS = 1000;
 
 interface LogClaim extends Claim {
   readonly messages: readonly LogMessage[];
-  readonly cursor: Cursor;
-  readonly generation: number;
+  cursor: Cursor;
+  generation: number;
   /** The position the cursor reaches with it; undefined for parked messages. */
   readonly upto: string | undefined;
   readonly last: boolean;
   readonly errors: readonly (readonly AttemptError[])[] | undefined;
   /** The failed keys it holds, and which of them each message belongs to. */
-  readonly keys: readonly BlockedKey[];
-  readonly entries: readonly BlockedKey[];
+  keys: readonly BlockedKey[];
+  entries: readonly BlockedKey[];
   /** Keys whose messages went over to claims of their own. */
   readonly detached: Set<BlockedKey>;
+  /** Nobody works on it any more. */
+  ended: boolean;
 }
 
 type Chore = () => Promise<void>;
@@ -79,6 +81,8 @@ export class PostgresSession implements QueueSession {
   #scheduledDueAt: number | undefined;
   /** Of the server, which changes with every promotion. */
   #timeline: string | null = null;
+  /** The claim that is under way only reads at this moment. */
+  #reading = false;
   /** Claims come one after another. */
   #turn: Promise<unknown> = Promise.resolve();
 
@@ -135,8 +139,12 @@ export class PostgresSession implements QueueSession {
         return await this.#claim(kind);
       } catch (error) {
         // A window may have been opened though its answer was lost: what is in memory may be behind.
-        this.#invalidate();
+        if (!this.#reading) this.#invalidate();
+        // A read has changed nothing: what is in hand is settled first, or it would go out again.
+        else if (this.#chores.length === 0) this.#chores.push(() => Promise.resolve());
         throw error;
+      } finally {
+        this.#reading = false;
       }
     };
     const turn = this.#turn.then(claim, claim);
@@ -156,7 +164,7 @@ export class PostgresSession implements QueueSession {
     return kind === "new" ? this.#claimNew() : this.#claimParked();
   }
 
-  /** Nothing is in hand, or only attempts that take long: those are given up and made again. */
+  /** Nothing is in hand, or only attempts that take long. */
   #mayDoChores(): boolean {
     const now = this.#clock.monotonic();
     this.#choresSince ??= now;
@@ -176,6 +184,7 @@ export class PostgresSession implements QueueSession {
   }
 
   settle(claim: LogClaim, outcomes: readonly Outcome[]): Promise<void> {
+    claim.ended = true;
     const current = claim.generation === this.#generation;
     // Out of turn would step over a claim that was never settled.
     if (current && claim.kind === "new" && this.#newClaims[0] !== claim) this.#invalidate();
@@ -204,6 +213,7 @@ export class PostgresSession implements QueueSession {
       keys: entry === undefined ? [] : [entry],
       entries: entry === undefined ? [] : [entry],
       detached: new Set(),
+      ended: false,
     };
     if (entry === undefined || !current) return own;
     entry.draining = true;
@@ -229,6 +239,7 @@ export class PostgresSession implements QueueSession {
   }
 
   abandon(claim: LogClaim): void {
+    claim.ended = true;
     if (claim.generation === this.#generation) this.#invalidate();
   }
 
@@ -320,7 +331,7 @@ export class PostgresSession implements QueueSession {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
     if (careful !== undefined && this.#inHand) return undefined;
     const generation = this.#generation;
-    const { messages, last } = await this.#reader.page(cursor, this.#limit(careful));
+    const { messages, last } = await this.#read(this.#reader.page(cursor, this.#limit(careful)));
     if (generation !== this.#generation) return undefined;
     const upto = messages.at(-1)?.positionText ?? cursor.fetched;
     const alone = careful === 1 && messages.length === 1;
@@ -343,6 +354,7 @@ export class PostgresSession implements QueueSession {
       keys: [],
       entries: [],
       detached: new Set(),
+      ended: false,
     });
   }
 
@@ -365,7 +377,8 @@ export class PostgresSession implements QueueSession {
     const careful = carefulLimit(cursor.crashes, cursor.tried);
     const generation = this.#generation;
     const { relay } = this.#options;
-    const { messages, entries, errors, full } = await this.#reader.parked(relay, keys, this.#limit(careful));
+    const parked = this.#reader.parked(relay, keys, this.#limit(careful));
+    const { messages, entries, errors, full } = await this.#read(parked);
     if (generation !== this.#generation) return undefined;
     const found = new Set(entries);
     for (const key of keys) {
@@ -403,7 +416,15 @@ export class PostgresSession implements QueueSession {
       keys: held,
       entries,
       detached: new Set(),
+      ended: false,
     });
+  }
+
+  async #read<T>(reading: Promise<T>): Promise<T> {
+    this.#reading = true;
+    const read = await reading;
+    this.#reading = false;
+    return read;
   }
 
   get #isCareful(): boolean {
@@ -493,7 +514,7 @@ export class PostgresSession implements QueueSession {
 
   async #runChores(): Promise<void> {
     await this.#settler.idle();
-    // What is still being tried counts for nothing: its messages are claimed again.
+    const goOn = [...this.#retryClaims];
     if (this.#inHand) this.#generation++;
     this.#forgetClaims();
     const chores = this.#chores;
@@ -503,6 +524,30 @@ export class PostgresSession implements QueueSession {
       await chore();
       // Cursors and blocked keys may have changed under the chore.
       await this.#reload();
+    }
+    if (goOn.length > 0) await this.#carryOver(goOn);
+  }
+
+  /**
+   * Attempts that go on are settled as ever if their messages are still parked in lanes of this process: to make them again
+   * would send what may be on its way already. The others are void.
+   */
+  async #carryOver(claims: readonly LogClaim[]): Promise<void> {
+    const generation = this.#generation;
+    const positions = claims.flatMap(({ messages }) => messages.map(({ positionText }) => positionText));
+    const rows = await this.#sql.query(stillParkedSql(this.#names), [this.#options.relay, plainArray(positions)]);
+    if (generation !== this.#generation) return;
+    const parked = new Set(rows.map(([position]) => position));
+    for (const claim of claims) {
+      const entries = claim.messages.flatMap((message) => {
+        const entry = parked.has(message.positionText) ? this.#keys.of(message) : undefined;
+        return entry === undefined ? [] : [entry];
+      });
+      const [cursor, ...others] = new Set(entries.map(({ lane }) => this.#cursorOf(lane)));
+      if (claim.ended || cursor === undefined || others.length > 0 || entries.length < claim.messages.length) continue;
+      Object.assign(claim, { generation, cursor, entries, keys: [...new Set(entries)] });
+      for (const key of claim.keys) key.draining = true;
+      this.#retryClaims.add(claim);
     }
   }
 

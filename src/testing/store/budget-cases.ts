@@ -27,6 +27,41 @@ async function assertClean(context: StoreContext): Promise<void> {
 export const budgetCases: readonly StoreCase[] = [
   {
     role,
+    name: "holds back what follows a dead letter until that is written",
+    async run(context) {
+      await enqueue(context, message(1, { key: "a" }), message(2, { key: "a" }), message(3, { key: "b" }));
+      const session = await join(context.store, { batch: { messages: 1, bytes: 1_000_000 } });
+      const first = await some(session, "new");
+      const second = await some(session, "new");
+      assert.deepEqual([payloads(first.messages), payloads(second.messages)], [[1], [2]]);
+      // Should it not be written, the first one comes again: the second must not be ahead of it by then.
+      const settled = session.settle(first, [dead()]);
+      assert.deepEqual(session.admit(second), [false]);
+      await settled;
+      assert.ok(session.admit(second) === "all" || session.admit(second)[0] === true);
+      await session.settle(second, [PUBLISHED]);
+      await session.settle(await some(session, "new"), [PUBLISHED]);
+    },
+  },
+  {
+    role,
+    name: "leaves a message that failed by itself its delay, though it had waited for a route before",
+    async run(context) {
+      await enqueue(context, message(1), message(2, { key: "other" }));
+      const session = await join(context.store);
+      await session.settle(await some(session, "new"), [postponed(1, "route"), postponed(1, "route")]);
+      const failed = await some(session, "retry");
+      await session.settle(failed, [retry(1, 3_600_000), postponed(1, "route")]);
+      const again = await some(session, "retry");
+      assert.deepEqual(payloads(again.messages), [2]);
+      await session.settle(again, [PUBLISHED]);
+      assert.equal(await session.claim("retry"), undefined);
+      const nextAt = session.nextRetryAt();
+      assert.ok(nextAt !== undefined && nextAt > performance.now() + 3_000_000, "it is not due for long");
+    },
+  },
+  {
+    role,
     name: "hands out new messages while failed ones are in hand, and settles either first",
     async run(context) {
       await enqueue(context, message(1, { key: "bad" }), message(2, { key: "good" }));

@@ -14,6 +14,23 @@ const silent = (kind: "new" | "retry"): PublishProgress => ({ kind, onResult: ()
 const messagesOf = (count: number) => Array.from({ length: count }, (_, n) => m(n, null));
 
 describe("publishByKey", () => {
+  it("begins nothing more once it has thrown: the relay sends everything again", async () => {
+    const begun: number[] = [];
+    const publishing = publishByKey(
+      messagesOf(20),
+      async ({ n }) => {
+        begun.push(n);
+        await sleep(1);
+        if (n === 0) throw new Error("a fault of the publisher");
+        return published;
+      },
+      { concurrency: 2, signal },
+    );
+    await expect(publishing).rejects.toThrow("a fault of the publisher");
+    await sleep(50);
+    expect(begun.length).toBeLessThan(5);
+  });
+
   it("keeps the order of a key, runs others beside it, and no more than allowed", async () => {
     const messages = Array.from({ length: 100 }, (_, n) => m(n, n % 10 === 0 ? null : `k${n % 7}`));
     const order: number[] = [];

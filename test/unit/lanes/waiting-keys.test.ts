@@ -138,6 +138,26 @@ describe("WaitingKeys", () => {
     expect(waiting.due(2000, 99).length).toBe(20);
   });
 
+  it("leaves a key to its own time when it has more to wait for than its route", () => {
+    const [failed, other] = [key("failed", 0), key("other", 0)];
+    const waiting = keys(failed, other);
+    for (const one of waiting.due(0, 9)) {
+      one.dueAt = 100;
+      waiting.routeOut(one, "queue", 100);
+      waiting.schedule(one);
+    }
+    const probes = waiting.due(100, 9);
+    expect(names(probes)).toEqual(["failed", "other"]);
+    // The route has answered: the message itself failed, and has a time of its own.
+    failed.dueAt = 500;
+    other.dueAt = 200;
+    waiting.routeOut(other, "queue", 200);
+    for (const probe of probes) waiting.schedule(probe);
+    expect(names(waiting.due(200, 9))).toEqual(["other"]);
+    expect(waiting.nextDueAt()).toBe(500);
+    expect(names(waiting.due(500, 9))).toEqual(["failed"]);
+  });
+
   it("loses no key, whatever comes", () => {
     for (let seed = 1; seed <= 200; seed++) {
       const below = random(seed);

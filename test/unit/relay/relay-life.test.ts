@@ -17,10 +17,11 @@ interface Stage {
 interface Script {
   join?: () => Promise<unknown>;
   tend?: () => Promise<unknown>;
+  leave?: () => Promise<void>;
   close?: () => Promise<void>;
 }
 
-function stage({ join, tend, close }: Script = {}): Stage {
+function stage({ join, tend, leave, close }: Script = {}): Stage {
   const events: string[] = [];
   const calls: string[] = [];
   let open = 0;
@@ -35,6 +36,7 @@ function stage({ join, tend, close }: Script = {}): Stage {
     },
     async leave() {
       calls.push("leave");
+      await leave?.();
       open--;
     },
   };
@@ -102,6 +104,19 @@ describe("the life of a relay", () => {
     expect([relay.state().running, open()]).toEqual([true, 1]);
     await relay.stop();
     expect(events).toEqual(["started", "stopped"]);
+  });
+
+  it("keeps its new session though the last one is left only now", async () => {
+    const leaving = Promise.withResolvers<void>();
+    const { relay, open } = stage({ leave: () => leaving.promise });
+    await relay.start();
+    await relay.stop({ deadlineMs: 1 });
+    await relay.start();
+    leaving.resolve();
+    await sleep(10);
+    expect([relay.state().running, open()]).toEqual([true, 1]);
+    await relay.stop();
+    expect(open()).toBe(0);
   });
 
   it("starts after the stop that is under way", async () => {
