@@ -252,13 +252,17 @@ export class MongoOwnership {
     );
   }
 
-  /** Frees lanes of which nothing is in hand; all that are its own, if none are named. */
+  /**
+   * Frees lanes; all that are its own, if none are named. Attempts that take long may still be under way in them, so the
+   * next owner has the duty to take back what this one had claimed.
+   */
   give(owner: string, lanes: readonly number[] | undefined, note?: ResumeNote): Promise<RelayView | undefined> {
     const mine = { $eq: ["$$lane.owner", literal(owner)] };
     const chosen = lanes === undefined ? mine : { $and: [mine, { $in: ["$$lane.lane", literal(lanes)] }] };
     const resume = passedOn({ $let: { vars: { note: literal(note ?? null) }, in: timeOf("$$note") } });
+    const stale = { $concatArrays: ["$$lane.stale", [{ owner: literal(owner), died: false }]] };
     const set: Document = {
-      lanes: changeLanes(chosen, { owner: null, epoch: NEXT_EPOCH, freed_at: "$$NOW", resume }),
+      lanes: changeLanes(chosen, { owner: null, epoch: NEXT_EPOCH, freed_at: "$$NOW", stale, resume }),
     };
     if (lanes === undefined) {
       set["members"] = {

@@ -213,6 +213,45 @@ export const budgetCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "gives what is being tried for long away with its lane, in order",
+    needs: ["sharing"],
+    async run(context) {
+      const keys = range(1, 32).map((n) => `key-${n}`);
+      await enqueue(context, ...[1, 2].flatMap((n) => keys.map((key) => message(n, { key }))));
+      const first = await joined(context.store);
+      const page = await some(first.session, "new");
+      const firsts = page.messages.map((one) => payloads([one])[0] === 1);
+      for (const [i, isFirst] of firsts.entries()) if (isFirst) first.session.detach(page, i);
+      await first.session.settle(
+        page,
+        firsts.map((isFirst) => (isFirst ? RUNNING : WAITING)),
+      );
+      const second = await joined(context.another());
+      // The lanes change hands though no attempt ends.
+      await eventuallyTrue(async () => {
+        for (const { session } of [first, second]) {
+          await session.tend();
+          const claim = await nextClaim(session);
+          if (claim !== undefined) session.abandon(claim);
+        }
+        assert.ok((await second.session.tend()).lanes > 0, "lanes are shared");
+      });
+      await eventuallyTrue(async () => {
+        for (const one of [second, first]) {
+          await one.session.tend();
+          await one.drain();
+        }
+        assert.equal(first.published.length + second.published.length, 64);
+      });
+      for (const key of keys) {
+        const published = [...first.published, ...second.published].filter((one) => one.key === key);
+        assert.deepEqual(payloads(published), [1, 2], `order of ${key}`);
+      }
+      await assertClean(context);
+    },
+  },
+  {
+    role,
     name: "counts no attempt for a message whose target is out",
     async run(context) {
       await enqueue(context, ...numbered(1, 2));
