@@ -27,6 +27,23 @@ export const claimCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "hands out one message at a time, though many were written in the same moment",
+    needs: ["concurrency"],
+    async run(context) {
+      const all = range(1, 20);
+      await Promise.all(all.map((n) => enqueue(context, { stream: "s", type: "t", payload: n })));
+      const consumer = await joined(context.store, by(1));
+      const published = await consumer.take(all.length);
+      assert.deepEqual(
+        payloads(published)
+          .map(Number)
+          .toSorted((a, b) => a - b),
+        all,
+      );
+    },
+  },
+  {
+    role,
     name: "keeps a batch within its bytes plus one message",
     async run(context) {
       const kilobyte = "x".repeat(1000);
