@@ -62,7 +62,8 @@ export async function readReady(
     const missed = there.filter(({ _id }) => !seen.has(String(_id))).map(({ position }) => Number(position));
     if (missed.length === 0) return documents;
     const upTo = Math.min(...missed);
-    const safe = documents.filter(({ position }) => Number(position) < upTo);
+    // Positions rise within a key: of several with the same one, none comes behind another.
+    const safe = documents.filter(({ position }) => Number(position) <= upTo);
     if (safe.length > 0 || look === LOOKS) return safe;
   }
 }

@@ -281,6 +281,9 @@ export class MongoSession implements QueueSession {
   async leave(): Promise<void> {
     this.#left = true;
     await this.#settler.idle();
+    // What is reported from now on comes too late: others may have it before it is written.
+    this.#generation++;
+    this.#forgetClaims();
     await this.#exclusively(async () => {
       const me = this.#me;
       if (me === undefined) return;

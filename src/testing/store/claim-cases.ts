@@ -30,7 +30,7 @@ export const claimCases: readonly StoreCase[] = [
     name: "hands out one message at a time, though many were written in the same moment",
     needs: ["concurrency"],
     async run(context) {
-      const all = range(1, 40);
+      const all = range(1, 20);
       await Promise.all(all.map((n) => enqueue(context, { stream: "s", type: "t", payload: n })));
       const consumer = await joined(context.store, by(1));
       const published = await consumer.take(all.length);

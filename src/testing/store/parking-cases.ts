@@ -235,10 +235,13 @@ export const parkingCases: readonly StoreCase[] = [
       consumer.judge = (one, attempts) => (broken && one.key === "k" ? retry(attempts + 1, 20) : PUBLISHED);
       await enqueue(context, ...numbered(1, 10), message("other", { key: "other" }));
       let state = await consumer.session.tend();
-      for (let i = 0; i < 100 && !state.full; i++) {
-        await consumer.step();
+      for (let i = 0; i < 10 && !state.full; i++) {
+        const claim = await consumer.session.claim("new");
+        assert.ok(claim !== undefined);
+        await consumer.session.settle(claim, consumer.outcomesOf(claim));
         state = await consumer.session.tend();
       }
+      assert.equal(await consumer.session.claim("new"), undefined);
       assert.equal(state.full, true);
       assert.ok(state.parked >= 4 && state.parked < 8, `${state.parked} are parked`);
       assert.equal(consumer.published.length, 0);
