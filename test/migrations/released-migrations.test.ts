@@ -6,6 +6,11 @@ import type { Migration } from "../../src/stores/postgres/migrations/migration.t
 /** Databases out there were made by exactly this text: what has to change is a migration of its own. */
 const RELEASED: Readonly<Record<string, string>> = {
   "1 init": "37e709591e16b05af0e97b75c1e85df2167dcec356415e3c39fb1177208567c3",
+  "2 fence_token": "6a52969ba92c9b4f11290fab63a1e4b8e24b7e01909af9bea587d205afc5f1a0",
+  "3 cheaper_insert": "653d1fae062c4cf3f2dad6d3eaa820a2a7daf247e122f5337632b6164caa51c7",
+  "4 one_look_up_index": "b5dd333b0679a19f4c5323c1a2562c174c60936347776135dec7cf683ba343c2",
+  "5 dead_letter_indexes": "fc58c8c141bbc4f3e4582744c7d0e8355554839780ef689ea50ce01e67a50f07",
+  "6 news_by_index": "c11b8aa55bf84c0afae12bf70b1f18b6396e43796188f9130ddf114b16ad10bd",
 };
 
 it.each(Object.entries(RELEASED))("migration %s is as it was released", (name, hash) => {
