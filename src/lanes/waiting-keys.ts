@@ -101,6 +101,12 @@ export class WaitingKeys<K extends WaitingKey> {
     else route.until = Math.max(route.until, until);
   }
 
+  /** The route has answered and the message failed by itself: its key waits for its own time. */
+  leaveRoute(key: K): void {
+    this.#leaveRoute(key);
+    key.route = undefined;
+  }
+
   /** The key waits for no route any more; after a message that went through, neither does any other. */
   routeBack(key: K, now: number): void {
     const { route: name } = key;

@@ -128,6 +128,7 @@ export class SettleBatch {
       this.#failed.push(this.#one(_id, token, { $set, $unset: { alone: 1, crashes: 1 }, $inc: { attempts: -1 } }));
       return;
     }
+    keys.leaveRoute(key);
     const error = { $literal: describeError(outcome.error) };
     const before = { $cond: [{ $isArray: "$errors" }, "$errors", []] };
     const errors = { $slice: [{ $concatArrays: [before, [{ at: "$$NOW", error }]] }, -KEPT_ERRORS] };

@@ -123,6 +123,7 @@ export class SettleBatch {
     }
     switch (outcome.status) {
       case "retry":
+        keys.leaveRoute(entry);
         entry.head = position;
         entry.attempts = outcome.attempts;
         entry.dueAt = now + outcome.delayMs;
