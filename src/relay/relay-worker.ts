@@ -17,6 +17,9 @@ const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
 /** Failed keys may come due by what others do, such as a dead letter that is requeued. */
 const LOOK_FOR_RETRIES_MS = 250;
 
+/** Losses of the lease that are told of within this time are one. */
+const SAME_LOSS_MS = 100;
+
 export interface RelayTotals {
   published: number;
   retried: number;
@@ -48,6 +51,7 @@ export class RelayWorker {
   #wake = new AbortController();
   #wakeRetry = new AbortController();
   #failures = 0;
+  #lostAt = Number.NEGATIVE_INFINITY;
 
   constructor(settings: RelaySettings, session: QueueSession, stop: ClaimStop) {
     this.#settings = settings;
@@ -206,7 +210,8 @@ export class RelayWorker {
     const attempt = end().catch((error: unknown) => {
       // One that ended before its settle would hold its key for ever.
       this.#session.abandon(claim);
-      if (errorCode(error) !== "lease_lost") this.#report(error);
+      if (errorCode(error) === "lease_lost") this.#tellLost();
+      else this.#report(error);
     });
     this.#attempts.add(attempt);
     void attempt.then(() => this.#attempts.delete(attempt));
@@ -276,11 +281,20 @@ export class RelayWorker {
   async #recover(error: unknown): Promise<void> {
     const { clock } = this.#settings;
     if (errorCode(error) === "lease_lost") {
-      this.#settings.emit({ type: "lease_lost", relay: this.#settings.name });
+      this.#tellLost();
       return;
     }
     this.#report(error);
     await clock.sleep(Math.max(20, backoffMs(++this.#failures, STORE_BACKOFF)), this.#stop.stopping);
+  }
+
+  /** Both loops and every attempt beside them find out: that is told once. */
+  #tellLost(): void {
+    const { clock, emit, name } = this.#settings;
+    const now = clock.monotonic();
+    if (now - this.#lostAt < SAME_LOSS_MS) return;
+    this.#lostAt = now;
+    emit({ type: "lease_lost", relay: name });
   }
 
   #report(error: unknown): void {

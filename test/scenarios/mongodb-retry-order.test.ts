@@ -40,8 +40,9 @@ describe.skipIf(slot.skipped)("parked messages of MongoDB", () => {
       on.hook.interceptRead = undefined;
       looks = Number.NaN;
       await setDue(on, { status: "failed" }, 0);
-      if (early !== undefined) session.abandon(early);
-      expect(await drain(session, 2)).toEqual(["a1", "a2"]);
+      // Times that the session remembers are those of the clock that jumped.
+      await session.leave();
+      expect(await drain(await join(store), 2)).toEqual(["a1", "a2"]);
     },
   );
 
