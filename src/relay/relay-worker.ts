@@ -18,7 +18,7 @@ const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
 const LOOK_FOR_RETRIES_MS = 250;
 
 /** Losses of the lease that are told of within this time are one. */
-const SAME_LOSS_MS = 100;
+const SAME_LOSS_MS = 1000;
 
 export interface RelayTotals {
   published: number;
@@ -234,8 +234,10 @@ export class RelayWorker {
     this.#unsettled.add(settled);
     settled.then(
       () => this.#unsettled.delete(settled),
-      // Kept: whoever waits for it next sees the error.
-      () => undefined,
+      // Kept: whoever waits for it next sees the error. That may take a while, and a loss is told at once.
+      (error: unknown) => {
+        if (errorCode(error) === "lease_lost") this.#tellLost();
+      },
     );
   }
 
