@@ -167,6 +167,11 @@ class ClaimPublication {
       const result = results[n];
       const i = indices[n]!;
       if (result === undefined) continue;
+      // Whatever the publisher says of it: behind one that did not go through, a message waits.
+      if (result.status !== "published" && this.#isBehindFailed(i)) {
+        this.#outcomes[i] = WAITING;
+        continue;
+      }
       if (result.status === "running") {
         this.#hold(i);
         this.#outcomes[i] = RUNNING;
@@ -178,6 +183,12 @@ class ClaimPublication {
       }
     }
     return out;
+  }
+
+  /** An earlier message of its key did not go through, and its stream needs order. */
+  #isBehindFailed(i: number): boolean {
+    const key = this.#keyOf(this.#claim.messages[i]!);
+    return key !== undefined && this.#failed.has(key);
   }
 
   /** Undefined: it goes again with the next round. */
