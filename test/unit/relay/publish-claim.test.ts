@@ -118,6 +118,21 @@ describe("a failed message of an unordered stream, then an outage", () => {
   });
 });
 
+describe("what comes behind a failed message of its key", () => {
+  it.each<PublishResult>([
+    OUT,
+    { status: "unavailable" },
+    { status: "unavailable", error: new Error("full"), route: "queue" },
+    { status: "held" },
+    FAILED,
+  ])("waits and is not sent again, whatever the publisher says: %j", async (behind) => {
+    const { calls, publish } = bench(() => [FAILED, behind]);
+    const { outcomes } = await publish(claimOf([message(1), message(2)]));
+    expect(outcomes.map(({ status }) => status)).toEqual(["retry", "waiting"]);
+    expect(calls).toHaveLength(1);
+  });
+});
+
 describe("a message with which processes have died too often", () => {
   const none = () => [];
   const killer = claimOf([message(1)], { alone: true, crashes: 3 });
