@@ -117,6 +117,8 @@ export type Outcome =
 export interface QueueSession {
   /** Monotonic time (ms) up to which claimed messages may be published. */
   readonly validUntil: number;
+  /** False once the claim is void: nothing of it may be published any more, and settling it throws `lease_lost`. */
+  isCurrent(claim: Claim): boolean;
   /**
    * The next messages of this kind. Undefined for both kinds with nothing unsettled: all that was committed before the
    * calls and may go has been claimed.

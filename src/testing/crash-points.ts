@@ -39,6 +39,7 @@ function watched(session: QueueSession, at: (point: CrashPoint) => unknown): Que
       if (claim !== undefined) await at("claimed");
       return claim;
     },
+    isCurrent: (claim) => session.isCurrent(claim),
     admit: (claim) => session.admit(claim),
     async settle(claim, outcomes) {
       await at("settling");

@@ -107,6 +107,10 @@ export class MongoSession implements QueueSession {
     return this.#lease.validUntil;
   }
 
+  isCurrent(claim: MongoClaim): boolean {
+    return claim.generation === this.#generation;
+  }
+
   async join(): Promise<void> {
     await findOrCreateRelay(this.#tables, this.#ownership, this.#options, this.#clock);
     try {

@@ -114,6 +114,10 @@ export class PostgresSession implements QueueSession {
     return this.#validUntil;
   }
 
+  isCurrent(claim: LogClaim): boolean {
+    return claim.generation === this.#generation;
+  }
+
   async join(): Promise<void> {
     const view = await this.#ownership.look();
     requireVisible(view);

@@ -27,6 +27,7 @@ function stage({ join, tend, leave, close }: Script = {}): Stage {
   let open = 0;
   const session: Partial<QueueSession> = {
     validUntil: Number.POSITIVE_INFINITY,
+    isCurrent: () => true,
     claim: async () => undefined,
     nextRetryAt: () => undefined,
     nextScheduledAt: () => undefined,
