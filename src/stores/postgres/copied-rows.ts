@@ -58,7 +58,7 @@ export class CopiedMessage implements LogMessage {
     this.#at = at;
   }
 
-  get positionText(): string {
+  get ref(): string {
     return copiedPosition(this.#bytes, this.#at);
   }
   get position(): bigint {

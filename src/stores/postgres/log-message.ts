@@ -1,5 +1,6 @@
 import { laneOf } from "../../core/lane.ts";
 import type { Headers, Message } from "../../core/message.ts";
+import type { Stored } from "../../lanes/lane-port.ts";
 import type { Row } from "./postgres-client.ts";
 
 /** What a message takes along when it is copied between tables: everything but its place in the log. */
@@ -31,9 +32,9 @@ export function messageColumns(inline?: string): string {
 }
 
 /** A message of the log. */
-export interface LogMessage extends Message {
-  readonly positionText: string;
-  readonly lane: number;
+export interface LogMessage extends Stored {
+  /** Its position. */
+  readonly ref: string;
   /** Bytes of body and headers. */
   readonly size: number;
   /** Adds what was too large to be read with its page. */
@@ -49,7 +50,7 @@ export class RowMessage implements LogMessage {
     this.#row = row;
   }
 
-  get positionText(): string {
+  get ref(): string {
     return this.#row[0]!;
   }
   get position(): bigint {

@@ -1,10 +1,11 @@
 import type { AttemptError } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
-import type { BlockedKey } from "./blocked-keys.ts";
+import type { BlockedKey } from "../../lanes/blocked-keys.ts";
+import type { Limit, ParkedPage } from "../../lanes/lane-port.ts";
 import { RowCollector } from "./copied-rows.ts";
 import { RowMessage, type LogMessage } from "./log-message.ts";
-import { drainSql } from "./parking-sql.ts";
-import type { CopyRunner } from "./postgres-client.ts";
+import { drainSql, soloOf } from "./parking-sql.ts";
+import type { CopyRunner, Row } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { copyPageSql, largeBodiesSql, pageSql } from "./postgres-cursor.ts";
@@ -17,25 +18,15 @@ export interface Page {
   last: boolean;
 }
 
-export interface ParkedPage {
-  messages: readonly LogMessage[];
-  /** The key of each message. */
-  entries: BlockedKey[];
-  errors: AttemptError[][];
-  /** More may be parked than was read. */
-  full: boolean;
-}
-
-export interface BatchLimit {
-  messages: number;
-  bytes: number;
-}
-
 /** Several batches are read at once: planning and the way to the server cost as much for one. */
 const COPIED_AHEAD = 8;
 const BATCHES_AHEAD = 4;
 /** Rows that arrive all at once: beyond this, reading the next ones while some are being published is worth more. */
 const MAX_AHEAD = 1000;
+
+/** A parked message that cannot be read is looked for again after this time. */
+const ABSENT_RETRY_MS = 1000;
+const NONE: ReadonlyMap<BlockedKey, number> = new Map();
 
 /** Reads messages in batches that are bounded in number and bytes. */
 export class PageReader {
@@ -43,7 +34,7 @@ export class PageReader {
   streams: readonly string[] | null = null;
   readonly #sql: CopyRunner;
   readonly #names: Names;
-  readonly #limit: BatchLimit;
+  readonly #limit: Limit;
   /** Bodies up to this size are read with their page, so that a page never holds more than the limit. */
   readonly #inline: number;
   #reading: Reading | undefined;
@@ -52,7 +43,7 @@ export class PageReader {
   /** Bytes of a message, of those read last. */
   #average = Number.POSITIVE_INFINITY;
 
-  constructor(sql: CopyRunner, names: Names, limit: BatchLimit) {
+  constructor(sql: CopyRunner, names: Names, limit: Limit) {
     this.#sql = sql;
     this.#names = names;
     this.#limit = limit;
@@ -90,28 +81,39 @@ export class PageReader {
     return reading;
   }
 
-  async parked(relay: string, keys: readonly BlockedKey[], limit: number): Promise<ParkedPage> {
+  /** Parked messages of these keys. A key ends before a message that cannot be read. */
+  async parked(relay: string, keys: readonly BlockedKey[], limit: number): Promise<Omit<ParkedPage<LogMessage>, "crashes">> {
     const rows = await this.#sql.query(drainSql(this.#names), [
       relay,
-      textArray(keys.map((key) => key.stream)),
-      textArray(keys.map((key) => key.key)),
-      plainArray(keys.map((key) => key.solo)),
+      textArray(keys.map(({ stream }) => stream)),
+      textArray(keys.map(({ key }) => key ?? "")),
+      plainArray(keys.map(soloOf)),
       String(limit),
       String(this.#inline),
     ]);
-    // A key ends at a message that cannot be read: its segment may be changing hands, and nothing may pass it.
-    const ended = new Set<string | null>();
+    const later = new Map<BlockedKey, number>();
+    const keyOf = (row: Row) => keys[Number(row[14]) - 1]!;
     const readable = rows.filter((row) => {
-      if (row[0] === null) ended.add(row[14]!);
-      return !ended.has(row[14]!);
+      // Its segment may be changing hands, and nothing may pass it.
+      if (row[0] === null) later.set(keyOf(row), ABSENT_RETRY_MS);
+      return !later.has(keyOf(row));
     });
     const { messages, cut } = await this.#fit(
       readable.map((row) => new RowMessage(row)),
       this.#inline,
     );
-    const entries = messages.map((_, i) => keys[Number(readable[i]![14]) - 1]!);
-    const errors = messages.map((_, i) => JSON.parse(readable[i]![15] ?? "[]") as AttemptError[]);
-    return { messages, entries, errors, full: cut || rows.length === limit };
+    const found = readable.slice(0, messages.length);
+    const entries = found.map(keyOf);
+    for (const key of entries) later.delete(key);
+    return {
+      messages,
+      keys: entries,
+      attempts: messages.map(({ ref }, i) => (entries[i]!.head === ref ? entries[i]!.attempts : 0)),
+      errors: found.map((row) => JSON.parse(row[15] ?? "[]") as AttemptError[]),
+      later,
+      buried: NONE,
+      complete: !cut && rows.length < limit,
+    };
   }
 
   async #query(cursor: Cursor, reading: Reading): Promise<void> {
@@ -162,12 +164,12 @@ export class PageReader {
   }
 
   async #fill(messages: readonly LogMessage[]): Promise<void> {
-    const positions = plainArray(messages.map((message) => message.positionText));
+    const positions = plainArray(messages.map((message) => message.ref));
     const rows = await this.#sql.query(largeBodiesSql(this.#names), [positions]);
     const bodies = new Map(rows.map((row) => [row[0], row]));
     for (const message of messages) {
-      const row = bodies.get(message.positionText);
-      if (row === undefined) throw new Error(`The body of message ${message.positionText} is gone`);
+      const row = bodies.get(message.ref);
+      if (row === undefined) throw new Error(`The body of message ${message.ref} is gone`);
       message.fill(row[1]!, row[2]!, row[3]!);
     }
   }

@@ -1,4 +1,4 @@
-import type { LoadedKey } from "./blocked-keys.ts";
+import type { StoredKey } from "../../lanes/lane-port.ts";
 import { COPIED_COLUMNS, epochMs, messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
 import { DURABLE, fenced, SOUND } from "./postgres-cursor.ts";
@@ -20,19 +20,25 @@ select p.position from unnest($2::text::bigint[]) w (position)
 join ${names.parked} p on p.relay = $1::text and p.position = w.position`;
 }
 
-export function parkedKeyOf(row: Row, now: number): LoadedKey {
+export function storedKeyOf(row: Row): StoredKey {
+  const solo = row[3]!;
   return {
     lane: Number(row[0]),
     stream: row[1]!,
-    key: row[2]!,
-    solo: row[3]!,
+    key: solo === "0" ? row[2]! : null,
+    solo: solo === "0" ? null : solo,
     head: row[4]!,
     attempts: Number(row[5]),
     lastError: row[6] ?? undefined,
-    dueAt: row[7] == null ? now : now + Number(row[7]),
+    dueInMs: row[7] == null ? 0 : Number(row[7]),
     held: row[7] == null,
     parked: Number(row[8]),
   };
+}
+
+/** In the tables, a message that needs no order has its position here and an empty key. */
+export function soloOf({ solo }: Pick<StoredKey, "solo">): string {
+  return solo === null ? "0" : (solo as string);
 }
 
 /**

@@ -18,6 +18,7 @@ export interface Cursor {
   done: string;
   floor: string;
   crashes: number;
+  /** The message that was last tried alone. */
   suspect: string | undefined;
   suspectCrashes: number;
   lanes: number[];
@@ -27,8 +28,6 @@ export interface Cursor {
   fetched: string;
   /** Everything in this window was handed out. */
   exhausted: boolean;
-  /** Messages that went well since this owner took it over. */
-  tried: number;
   /** Settles since the row was made; see `renumber`. */
   writes: number;
 }
@@ -68,7 +67,6 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     first: "0",
     fetched: row[7]!,
     exhausted: false,
-    tried: 0,
     writes: 0,
   };
 }

@@ -68,6 +68,13 @@ export function isPassing(error: unknown): boolean {
   return code === undefined || PASSING.test(code);
 }
 
+const QUERY_CANCELED = "57014";
+
+/** The server gave the statement up, as it does after `statement_timeout`. */
+export function isCancelled(error: unknown): boolean {
+  return sqlState(error) === QUERY_CANCELED;
+}
+
 /** No statement waits for its answer longer than this. */
 export function withDeadline(runner: CopyRunner, deadlineMs: number): CopyRunner {
   return {

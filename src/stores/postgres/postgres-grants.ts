@@ -40,7 +40,7 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   }
   if (relay !== undefined) {
     grant(`select, insert (${columnsOfMessage}, created_at)`, names.message, relay);
-    for (const name of [names.no_news_until, names.settle, names.settle_batch, names.about])
+    for (const name of [names.no_news_until, names.settle, names.settle_batch, names.settle_once, names.about])
       grant("execute", `function ${name}`, relay);
     grant("select, delete", names.scheduled, relay);
     grant("update (enqueued_at)", names.enqueued_id, relay);

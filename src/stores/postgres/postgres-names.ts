@@ -24,6 +24,7 @@ const TABLES = [
   "no_news_until",
   "settle",
   "settle_batch",
+  "settle_once",
   "about",
 ] as const;
 

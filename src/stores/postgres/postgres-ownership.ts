@@ -16,15 +16,16 @@ import {
   SOUND,
   SEGMENT_SIZE,
 } from "./postgres-cursor.ts";
+import type { LaneView } from "../../lanes/lane-port.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface CursorView {
   id: string;
   owner: string | null;
-  /** How long nobody has owned it, in ms; negative while a lease runs. */
-  freeMs: number;
+  /** How long it has been free, in ms; negative while a lease runs. */
+  freeMs: number | null;
   restored: boolean;
-  lanes: number;
+  lanes: number[];
 }
 
 /** What a process sees of its relay when it looks around. */
@@ -58,6 +59,15 @@ const READ_TABLES = [
   "parked",
   "dead",
 ] as const;
+
+/** What every change of owner writes: nothing of the one before, or of an earlier load, takes effect afterwards. */
+const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_current_xact_id()`;
+/** How far a cursor has come. */
+const PROGRESS = "prev, cur, fin, lo, done, floor";
+/** Counts the death of an owner, unless that one gave the cursor away: for its lanes, and for what it had in hand. */
+const crashesAfter = (owner: string): string => `c.crashes + case when ${owner} is null then 0 else 1 end`;
+const suspectCrashesAfter = (owner: string): string =>
+  `c.suspect_crashes + case when ${owner} is null or coalesce(c.suspect, 0) <= 0 then 0 else 1 end`;
 
 /** Who owns which lanes: every statement here raises or checks the epoch, so that no old settle lands afterwards. */
 export class PostgresOwnership {
@@ -98,7 +108,8 @@ export class PostgresOwnership {
          'cursors', (select coalesce(json_agg(json_build_object('id', c.id::text, 'owner', c.owner,
              'freeMs', ${epochMs("clock_timestamp() - c.lease_until")},
              'restored', not (${SOUND}),
-             'lanes', (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
+             'lanes', (select coalesce(json_agg(l.lane order by l.lane), '[]') from ${n.lane} l
+               where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
            from ${n.cursor} c where c.relay = $1::text),
          'commands', exists (select 1 from ${n.dead} d join ${n.lane} l on l.relay = d.relay and l.lane = d.lane
              join ${n.cursor} c on c.id = l.cursor_id
@@ -119,75 +130,125 @@ export class PostgresOwnership {
     if (ahead.length > 0) throw restoredCopy();
   }
 
-  /** Says that this process lives, and renews the leases of its cursors; those it still owns. */
-  async renew(cursors: readonly Cursor[]): Promise<Set<string>> {
+  /**
+   * Makes this process a member and loads its cursors under a new epoch, so that nothing it sent before takes effect
+   * afterwards.
+   */
+  async enter(): Promise<Cursor[]> {
     const n = this.#names;
     const rows = await this.#sql.query(
       `with me as (insert into ${n.member} (relay, owner, lease_until)
          select $1::text, $2::text, ${LEASE("$3")} where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
-       update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
-       from unnest($4::text::bigint[], $5::text::text[]) as mine (id, fence)
-       where c.id = mine.id and ${FENCE} = mine.fence and c.owner = $2::text and ${SOUND} returning c.id, ${DURABLE}`,
+       update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
+       where c.relay = $1::text and c.owner = $2::text and ${SOUND}
+       returning ${CURSOR_COLUMNS}, coalesce((select array_to_string(array_agg(l.lane order by l.lane), ',')
+           from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
+         (select coalesce(min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
+           where s.horizon is null or s.horizon > pg_snapshot_xmin(c.prev)), ${DURABLE}`,
+      [this.#relay, this.#owner, this.#lease],
+    );
+    const cursors = rows.map((row) => ({
+      ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),
+      first: row[13]!,
+    }));
+    cursors.sort((a, b) => Number(BigInt(a.id) - BigInt(b.id)));
+    const empty = cursors.filter(({ lanes }) => lanes.length === 0);
+    if (empty.length > 0) await this.#delete(empty);
+    return cursors.filter(({ lanes }) => lanes.length > 0);
+  }
+
+  /** All lanes of a cursor may have gone to others while it was taken. */
+  async #delete(cursors: readonly Cursor[]): Promise<void> {
+    const n = this.#names;
+    await this.#sql.query(
+      `delete from ${n.cursor} c using unnest($1::text::bigint[], $2::text::text[]) as e (id, fence)
+       where c.id = e.id and ${FENCE} = e.fence
+         and not exists (select 1 from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)`,
+      [plainArray(cursors.map((c) => c.id)), textArray(cursors.map((c) => c.fence))],
+    );
+  }
+
+  /**
+   * Renews the lease of a member and of its cursors. False when it is no member, or a cursor is another's, or has not
+   * come as far as this process knows it has: a crash of the server may have lost the last settle.
+   */
+  async renew(cursors: readonly Cursor[]): Promise<boolean> {
+    const n = this.#names;
+    const rows = await this.#sql.query(
+      `with me as (update ${n.member} set lease_until = ${LEASE("$3")} where relay = $1::text and owner = $2::text returning 1),
+       renewed as (update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
+         from unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
+         where c.id = mine.id and ${FENCE} = mine.fence and c.seq >= mine.seq and c.owner = $2::text and ${SOUND}
+         returning c.id, ${DURABLE})
+       select (select count(*) from me), (select count(*) from renewed)`,
       [
         this.#relay,
         this.#owner,
         this.#lease,
         plainArray(cursors.map((c) => c.id)),
         textArray(cursors.map((c) => c.fence)),
+        plainArray(cursors.map((c) => c.seq)),
       ],
     );
-    return new Set(rows.map((row) => row[0]!));
+    const [member, renewed] = rows[0]!;
+    return member === "1" && Number(renewed) === cursors.length;
   }
 
-  /** Takes a cursor that nobody owns, or whose owner let its lease run out; false when somebody else was first. */
-  async takeOver(id: string): Promise<boolean> {
+  /** Takes a cursor that is free, or whose owner let its lease run out; nothing when another process was first. */
+  async take(id: string): Promise<void> {
     const n = this.#names;
-    const rows = await this.#sql.query(
-      `with free as (
-         select c.id, c.owner from ${n.cursor} c
-         where c.id = $1::text::bigint and (c.owner is null or c.lease_until < clock_timestamp()) and ${SOUND}
-         for update skip locked)
-       update ${n.cursor} c set owner = $2::text, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, lease_until = ${LEASE("$3")},
-         crashes = c.crashes + case when free.owner is null then 0 else 1 end,
-         suspect_crashes = case when c.suspect is null or free.owner is null then c.suspect_crashes else c.suspect_crashes + 1 end,
-         stamp = pg_current_xact_id()
+    await this.#sql.query(
+      `with free as (${this.#free()})
+       update ${n.cursor} c set ${NEXT_OWNER}, owner = $2::text, lease_until = ${LEASE("$3")},
+         crashes = ${crashesAfter("free.owner")}, suspect_crashes = ${suspectCrashesAfter("free.owner")}
        from free where c.id = free.id returning c.id, ${DURABLE}`,
       [id, this.#owner, this.#lease],
     );
-    return rows.length > 0;
   }
 
-  /** The cursors of this process as they are now. */
-  async load(): Promise<Cursor[]> {
+  /** Takes some lanes of such a cursor, with its progress; the others stay as free as they are. */
+  async takeSome(id: string, lanes: readonly number[]): Promise<void> {
     const n = this.#names;
-    const rows = await this.#sql.query(
-      `select ${CURSOR_COLUMNS}, coalesce((select array_to_string(array_agg(l.lane order by l.lane), ',')
-           from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
-         (select coalesce(min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
-           where s.horizon is null or s.horizon > pg_snapshot_xmin(c.prev))
-       from ${n.cursor} c where c.relay = $1::text and c.owner = $2::text and ${SOUND} order by c.id`,
-      [this.#relay, this.#owner],
+    await this.#sql.query(
+      `with free as (${this.#free()}),
+       c as (update ${n.cursor} c set ${NEXT_OWNER} from free where c.id = free.id returning c.*, ${DURABLE}),
+       part as (insert into ${n.cursor} (relay, owner, epoch, token, seq, lease_until, ${PROGRESS}, crashes, suspect, suspect_crashes)
+         select relay, $2::text, epoch, ${NEW_TOKEN}, seq, ${LEASE("$3")}, ${PROGRESS}, ${crashesAfter("owner")}, suspect, ${suspectCrashesAfter("owner")}
+         from c where exists (select 1 from ${n.lane} l
+           where l.relay = c.relay and l.cursor_id = c.id and l.lane = any ($4::text::smallint[])) returning id, relay)
+       update ${n.lane} l set cursor_id = part.id from part
+       where l.relay = part.relay and l.cursor_id = $1::text::bigint and l.lane = any ($4::text::smallint[])`,
+      [id, this.#owner, this.#lease, plainArray(lanes)],
     );
-    return rows.map((row) => ({
-      ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),
-      first: row[13]!,
-    }));
   }
 
-  /** Splits lanes off into a cursor of their own that nobody owns; another process takes it. */
-  async giveAway(cursor: Cursor, lanes: readonly number[]): Promise<boolean> {
+  /** The cursor $1, if it may be taken. */
+  #free(): string {
+    return `select c.id, c.owner from ${this.#names.cursor} c
+         where c.id = $1::text::bigint and (c.owner is null or c.lease_until < clock_timestamp()) and ${SOUND}
+         for update skip locked`;
+  }
+
+  /** Splits lanes off into a cursor of their own that is free. */
+  async giveSome(cursor: Cursor, lanes: readonly number[]): Promise<void> {
     const n = this.#names;
-    const rows = await this.#sql.query(
-      `with mine as (update ${n.cursor} c set epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_current_xact_id()
-         where ${fenced(1, 2, 3)} and ${SOUND} returning *, ${DURABLE}),
-       free as (insert into ${n.cursor} (relay, epoch, token, prev, cur, fin, lo, done, floor, crashes)
-         select relay, epoch, ${NEW_TOKEN}, prev, cur, fin, lo, done, floor, crashes from mine returning id)
+    await this.#sql.query(
+      `with mine as (update ${n.cursor} c set ${NEXT_OWNER} where ${fenced(1, 2, 3)} and ${SOUND} returning *, ${DURABLE}),
+       free as (insert into ${n.cursor} (relay, epoch, token, ${PROGRESS}, crashes, suspect, suspect_crashes)
+         select relay, epoch, ${NEW_TOKEN}, ${PROGRESS}, crashes, suspect, suspect_crashes from mine returning id)
        update ${n.lane} l set cursor_id = free.id from free
-       where l.relay = $4::text and l.cursor_id = $1::text::bigint and l.lane = any ($5::text::smallint[]) returning l.lane`,
+       where l.relay = $4::text and l.cursor_id = $1::text::bigint and l.lane = any ($5::text::smallint[])`,
       [cursor.id, cursor.fence, String(cursor.seq), this.#relay, plainArray(lanes)],
     );
-    return rows.length > 0;
+  }
+
+  async give(cursor: Cursor): Promise<void> {
+    await this.#sql.query(
+      `update ${this.#names.cursor} c set ${NEXT_OWNER}, owner = null, lease_until = clock_timestamp()
+       where ${fenced(1, 2, 3)} and ${SOUND} returning ${DURABLE}`,
+      [cursor.id, cursor.fence, String(cursor.seq)],
+    );
   }
 
   /** Makes one cursor of several that stand at the same point with no window open. */
@@ -204,7 +265,7 @@ export class PostgresOwnership {
        gone as (delete from ${n.cursor} c using good where c.id = any ($7::text::bigint[]) returning c.id, c.settled),
        moved as (update ${n.lane} l set cursor_id = $8::text::bigint from good
            where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
-       update ${n.cursor} c set epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_current_xact_id(),
+       update ${n.cursor} c set ${NEXT_OWNER},
          crashes = (select max(crashes) from held),
          settled = c.settled + (select coalesce(sum(settled), 0) from gone)
        from good where c.id = $8::text::bigint returning (select count(*) from moved)`,
@@ -238,11 +299,15 @@ export class PostgresOwnership {
     return rows.length > 0;
   }
 
-  /** Before a message is tried alone: durable, so that the next owner knows what this one had in hand. */
-  async markSuspect(cursor: Cursor, position: string): Promise<boolean> {
+  /**
+   * Before a message is tried alone: durable, so that the next owner knows what this one had in hand. A message that is
+   * put down for a while keeps its count of deaths; its position is negative meanwhile.
+   */
+  async markSuspect(cursor: Cursor, position: string, inHand: boolean): Promise<boolean> {
     const rows = await this.#sql.query(
       `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_current_xact_id(),
-         suspect_crashes = case when suspect = $5::text::bigint then suspect_crashes else 0 end, suspect = $5::text::bigint
+         suspect_crashes = case when abs(suspect) = $5::text::bigint then suspect_crashes else 0 end,
+         suspect = ${inHand ? "" : "-"}$5::text::bigint
        where ${fenced(1, 2, 3)} and ${SOUND}
        returning suspect_crashes, ${DURABLE}`,
       [cursor.id, cursor.fence, String(cursor.seq), this.#lease, position],
@@ -254,30 +319,21 @@ export class PostgresOwnership {
     return true;
   }
 
-  /** What was tried alone is not in hand any more. */
-  async clearSuspect(cursor: Cursor): Promise<boolean> {
-    const rows = await this.#sql.query(
-      `update ${this.#names.cursor} c set seq = c.seq + 1, suspect = null, suspect_crashes = 0, stamp = pg_current_xact_id()
-       where ${fenced(1, 2, 3)} and ${SOUND} returning ${DURABLE}`,
-      [cursor.id, cursor.fence, String(cursor.seq)],
-    );
-    if (rows.length === 0) return false;
-    cursor.seq++;
-    cursor.suspect = undefined;
-    cursor.suspectCrashes = 0;
-    return true;
-  }
-
-  async release(cursors: readonly Cursor[]): Promise<void> {
+  /** Ends the membership and frees all that is this process's, whatever it knows of it. */
+  async leave(): Promise<void> {
     const n = this.#names;
     await this.#sql.query(
       `with me as (delete from ${n.member} where relay = $1::text and owner = $2::text)
-       update ${n.cursor} c set owner = null, lease_until = clock_timestamp(), seq = c.seq + 1, stamp = pg_current_xact_id()
-       from unnest($3::text::bigint[], $4::text::text[]) as mine (id, fence)
-       where c.id = mine.id and ${FENCE} = mine.fence and c.owner = $2::text and ${SOUND}`,
-      [this.#relay, this.#owner, plainArray(cursors.map((c) => c.id)), textArray(cursors.map((c) => c.fence))],
+       update ${n.cursor} c set ${NEXT_OWNER}, owner = null, lease_until = clock_timestamp()
+       where c.relay = $1::text and c.owner = $2::text and ${SOUND} returning ${DURABLE}`,
+      [this.#relay, this.#owner],
     );
   }
+}
+
+/** The view as the engine wants it: by lane. */
+export function laneViews({ cursors }: RelayView): LaneView[] {
+  return cursors.flatMap(({ owner, freeMs, lanes }) => lanes.map((lane) => ({ lane, owner, freeMs: freeMs ?? 0 })));
 }
 
 /** Refuses to work where snapshots and xids do not mean what the cursor says. */

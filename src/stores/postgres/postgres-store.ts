@@ -1,5 +1,6 @@
 import { systemClock } from "../../core/clock.ts";
 import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
+import { LaneSession } from "../../lanes/lane-session.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { classify } from "./classify-error.ts";
@@ -11,11 +12,12 @@ import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
 import { createLedger } from "./postgres-ledger.ts";
 import { createMaintenance } from "./postgres-maintenance.ts";
+import { PostgresLanePort } from "./postgres-lane-port.ts";
 import { createMigrator } from "./postgres-migrator.ts";
 import { postgresNames } from "./postgres-names.ts";
 import type { RebaseReport } from "./postgres-rebase.ts";
 import { rebase } from "./postgres-rebase.ts";
-import { PostgresSession } from "./postgres-session.ts";
+
 import { createWriter } from "./postgres-writer.ts";
 
 export interface PostgresStoreOptions<Client extends PostgresClient = PostgresClient> {
@@ -80,12 +82,8 @@ export function createPostgresStore<Client extends PostgresClient>(
     writer: createWriter({ names }),
     queue: {
       async join(join) {
-        const session = new PostgresSession(
-          withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS)),
-          names,
-          join,
-          clock,
-        );
+        const runner = withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS));
+        const session = new LaneSession(new PostgresLanePort(runner, names, join), join, clock);
         await session.join();
         return session;
       },

@@ -83,7 +83,7 @@ export class Reading {
   take(messages: readonly LogMessage[]): void {
     this.#sources.splice(0, messages.length);
     this.#starts.splice(0, messages.length);
-    this.#after = messages.at(-1)?.positionText ?? this.#after;
+    this.#after = messages.at(-1)?.ref ?? this.#after;
   }
 
   /** Nothing is left of it, or it failed. */

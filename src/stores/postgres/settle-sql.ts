@@ -1,27 +1,53 @@
-import type { BlockedKey } from "./blocked-keys.ts";
-import { COPIED_COLUMNS } from "./log-message.ts";
+import type { Settlement, StoredKey } from "../../lanes/lane-port.ts";
+import { COPIED_COLUMNS, type LogMessage } from "./log-message.ts";
+import { soloOf } from "./parking-sql.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { allVisible, DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
-import type { SettleBatch } from "./settle-batch.ts";
 
 export interface SettleStatement {
   text: string;
   params: (string | null)[];
 }
 
+/** Where the cursor stands after a page of its window. */
+export interface PageEnd {
+  readonly upto: string;
+  /** Nothing follows in the window. */
+  readonly last: boolean;
+}
+
 export interface SettleInput {
   relay: string;
   cursor: Cursor;
-  batch: SettleBatch;
+  settlement: Settlement<LogMessage, PageEnd>;
+  progress: Progress;
   lease: string;
-  /** Progress proves that nothing here kills its owner. */
-  clearCrashes: boolean;
-  block: readonly BlockedKey[];
-  unblock: readonly BlockedKey[];
-  now: number;
-  /** Finish the window and open the next one, if there is anything new: a round trip less for whoever waits. */
+  /** Finish the window and open the next one, if there is anything new: a round trip less for what waits. */
   reopen: boolean;
+}
+
+/** How far a settlement brings its cursor. */
+export interface Progress {
+  /** The cursor moves to this position; undefined: it stays. */
+  readonly done: string | undefined;
+  /** The window is finished. */
+  readonly finish: boolean;
+  /** Messages read from the log, for the batch row. */
+  readonly messages: number;
+}
+
+export function progressOf({ pages }: Settlement<LogMessage, PageEnd>): Progress {
+  let done: string | undefined;
+  let finish = false;
+  let messages = 0;
+  for (const page of pages) {
+    messages += page.messages.length;
+    // Without outcomes the cursor stays where an earlier page may have put it.
+    done = page.complete ? page.mark.upto : (page.messages.at(-1)?.ref ?? done);
+    finish = page.complete && page.mark.last;
+  }
+  return { done, finish, messages };
 }
 
 const ASYNCHRONOUS = "set_config('synchronous_commit', 'off', true)";
@@ -35,7 +61,7 @@ const KEPT_ERRORS = 20;
  * Gives the id of the cursor and its window; with one that it has opened, the commit is durable as in `openSql`.
  */
 export function settleStatement(names: Names, input: SettleInput): SettleStatement {
-  const { cursor, batch } = input;
+  const { cursor, settlement, progress } = input;
   if (isCommon(input)) return commonStatement(names, input);
   const params: (string | null)[] = [];
   const add = (value: string | null) => `$${params.push(value)}::text`;
@@ -46,13 +72,14 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     "seq = seq + 1",
     `lease_until = ${LEASE(add(input.lease).replace("::text", ""))}`,
     "stamp = pg_current_xact_id()",
+    `last_write = ${add(settlement.token)}`,
   ];
-  if (input.clearCrashes) sets.push("crashes = 0");
+  if (settlement.clearCrashes) sets.push("crashes = 0");
   if (cursor.suspect !== undefined) sets.push("suspect = null", "suspect_crashes = 0");
-  if (batch.published > 0) sets.push(`settled = settled + ${batch.published}`);
+  if (settlement.published > 0) sets.push(`settled = settled + ${settlement.published}`);
   if (input.reopen) sets.push("prev = c.cur", "cur = n.cur", "fin = n.fin", "lo = n.lo", "done = 0");
-  else if (batch.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
-  else if (batch.done !== undefined) sets.push(`done = ${add(batch.done)}::bigint`);
+  else if (progress.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
+  else if (progress.done !== undefined) sets.push(`done = ${add(progress.done)}::bigint`);
 
   const parts = [
     `c as (update ${names.cursor} c set ${sets.join(", ")} ${input.reopen ? "from next n" : ""}
@@ -70,19 +97,24 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
          case when is_news then coalesce(lo, ${MAX_POSITION}) end as lo
        from (select *, (lo is not null or fin <> '{}') and ${allVisible(names)} as is_news from news) n)`);
   }
-  if (batch.messages > 0 && batch.done !== undefined) {
+  if (progress.messages > 0 && progress.done !== undefined) {
     parts.push(`receipts as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
-     select ${relay}, ${add(batch.done)}::bigint, ${add(cursor.done)}::bigint, ${add(laneMask(cursor.lanes))}::bigint,
-       ${batch.messages}, ${add(cursor.prev)}::pg_snapshot, ${add(cursor.cur!)}::pg_snapshot from c)`);
+     select ${relay}, ${add(progress.done)}::bigint, ${add(cursor.done)}::bigint, ${add(laneMask(cursor.lanes))}::bigint,
+       ${progress.messages}, ${add(cursor.prev)}::pg_snapshot, ${add(cursor.cur!)}::pg_snapshot from c)`);
   }
-  if (batch.park.size > 0) {
+  const { park, unpark, dead, block, unblock } = settlement;
+  if (park.length > 0) {
+    const rows = park.map(({ message, key }) => ({ position: message.ref, lane: key.lane, ...rowKey(key) }));
     parts.push(`park as (insert into ${names.parked} (relay, position, lane, stream, key, solo)
      select ${relay}, p.position, p.lane, p.stream, p.key, p.solo
-     from c, jsonb_to_recordset(${json([...batch.park.values()])}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
+     from c, jsonb_to_recordset(${json(rows)}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
      on conflict do nothing)`);
   }
-  if (batch.gone.length > 0) {
-    const rows = `jsonb_to_recordset(${json(batch.gone)}) as g (position bigint, attempts integer, error text, published boolean)`;
+  if (unpark.length > 0) {
+    const gone = unpark.map(({ message, attempts, lastError, published }) => {
+      return { position: message.ref, attempts, error: lastError ?? null, published };
+    });
+    const rows = `jsonb_to_recordset(${json(gone)}) as g (position bigint, attempts integer, error text, published boolean)`;
     parts.push(
       `gone as (delete from ${names.parked} p using c, ${rows} where p.relay = ${relay} and p.position = g.position)`,
     );
@@ -91,55 +123,68 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
      on conflict (relay, position) do update
        set attempts = excluded.attempts, last_error = excluded.last_error, published_at = excluded.published_at)`);
   }
-  if (input.block.length > 0) parts.push(blockPart(names, relay, json(blockRows(input.block, input.now))));
-  if (input.unblock.length > 0) {
-    const rows = input.unblock.map(({ stream, key, solo }) => ({ stream, key, solo }));
+  if (block.length > 0) parts.push(blockPart(names, relay, json(block.map(blockRow))));
+  if (unblock.length > 0) {
     parts.push(`unblock as (delete from ${names.blocked} b using c,
-       jsonb_to_recordset(${json(rows)}) as u (stream text, key text, solo bigint)
+       jsonb_to_recordset(${json(unblock.map(rowKey))}) as u (stream text, key text, solo bigint)
      where b.relay = ${relay} and b.stream = u.stream and b.key = u.key and b.solo = u.solo)`);
   }
-  if (batch.dead.length > 0) parts.push(deadPart(names, relay, json(batch.dead)));
+  if (dead.length > 0) {
+    const rows = dead.map(({ message, key, attempts, error, block: blocks }) => {
+      return { position: message.ref, attempts, error, block: blocks, ...rowKey(key) };
+    });
+    parts.push(deadPart(names, relay, json(rows)));
+  }
   return { text: `with ${parts.join(",\n")}\nselect id, cur, fin, lo, commit_mode from c`, params };
 }
 
+/** What a settlement that was written before left behind; no row: it was not. Parameters: id, token. */
+export function writtenSql(names: Names): string {
+  return `select c.id, c.cur, c.fin, c.lo from ${names.cursor} c where c.id = $1::text::bigint and c.last_write = $2::text`;
+}
+
 /** Every message of it went out, and the window goes on. */
-function isCommon({ cursor, batch, clearCrashes, block, unblock }: SettleInput): boolean {
-  const wentOut = batch.plain && batch.messages > 0 && batch.published === batch.messages;
-  const goesOn = batch.done !== undefined && !batch.finish;
-  return wentOut && goesOn && !clearCrashes && cursor.suspect === undefined && block.length + unblock.length === 0;
+function isCommon({ cursor, settlement, progress }: SettleInput): boolean {
+  const { park, retried, unpark, dead, block, unblock, published, clearCrashes } = settlement;
+  const plain = park.length + retried.length + unpark.length + dead.length + block.length + unblock.length === 0;
+  const wentOut = progress.messages > 0 && published === progress.messages;
+  const goesOn = progress.done !== undefined && !progress.finish;
+  return plain && wentOut && goesOn && !clearCrashes && cursor.suspect === undefined;
 }
 
-function commonStatement(names: Names, { relay, lease, cursor, batch }: SettleInput): SettleStatement {
+function commonStatement(names: Names, { relay, lease, cursor, settlement, progress }: SettleInput): SettleStatement {
   const { id, fence, seq, done, lanes, prev, cur } = cursor;
-  const values = [relay, lease, id, fence, String(seq), batch.done!, done, laneMask(lanes), String(batch.messages)];
+  const values = [relay, lease, id, fence, String(seq), progress.done!, done, laneMask(lanes), String(progress.messages)];
   const types = ["text", "interval", "bigint", "text", "bigint", "bigint", "bigint", "bigint", "int"];
-  const params = [...values, prev, cur!];
-  const given = [...types, "pg_snapshot", "pg_snapshot"].map((type, i) => `$${i + 1}::text::${type}`);
-  return { text: `select id, ${ASYNCHRONOUS} from ${names.settle_batch}(${given.join(", ")}) id`, params };
+  const params = [...values, prev, cur!, settlement.token];
+  const given = [...types, "pg_snapshot", "pg_snapshot", "text"].map((type, i) => `$${i + 1}::text::${type}`);
+  return { text: `select id, ${ASYNCHRONOUS} from ${names.settle_once}(${given.join(", ")}) id`, params };
 }
 
-function blockRows(keys: readonly BlockedKey[], now: number): object[] {
-  return keys.map((entry) => ({
-    lane: entry.lane,
-    stream: entry.stream,
-    key: entry.key,
-    solo: entry.solo,
-    position: entry.head ?? "0",
-    attempts: entry.attempts,
-    delay: entry.held ? null : Math.max(0, entry.dueAt - now),
-    last_error: entry.lastError ?? null,
-    errors: entry.errors,
-    fresh: entry.attempts === 0,
-  }));
+function rowKey({ stream, key, solo }: Pick<StoredKey, "stream" | "key" | "solo">) {
+  return { stream, key: key ?? "", solo: soloOf({ solo }) };
+}
+
+function blockRow(key: StoredKey & { readonly errors: readonly string[] }): object {
+  return {
+    lane: key.lane,
+    ...rowKey(key),
+    position: key.head ?? "0",
+    attempts: key.attempts,
+    delay: key.held ? null : key.dueInMs,
+    last_error: key.lastError ?? null,
+    errors: key.errors,
+  };
 }
 
 function blockPart(names: Names, relay: string, rows: string): string {
   return `block as (insert into ${names.blocked} as b (relay, lane, stream, key, solo, position, attempts, next_at, last_error, errors)
      select ${relay}, k.lane, k.stream, k.key, k.solo, k.position, k.attempts,
        case when k.delay is null then 'infinity'::timestamptz else clock_timestamp() + k.delay * interval '1 ms' end,
-       k.last_error, k.errors
+       k.last_error, coalesce((select jsonb_agg(jsonb_build_object('at', clock_timestamp(), 'error', e))
+         from jsonb_array_elements_text(k.errors) e), '[]')
      from c, jsonb_to_recordset(${rows}) as k (lane smallint, stream text, key text, solo bigint, position bigint,
-       attempts integer, delay double precision, last_error text, errors jsonb, fresh boolean)
+       attempts integer, delay double precision, last_error text, errors jsonb)
      on conflict (relay, stream, key, solo) do update set position = excluded.position, attempts = excluded.attempts,
        next_at = excluded.next_at, last_error = excluded.last_error,
        errors = case when excluded.attempts = 0 or b.position <> excluded.position then excluded.errors

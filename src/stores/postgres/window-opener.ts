@@ -46,7 +46,6 @@ export class WindowOpener {
     for (const row of rows) {
       const cursor = cursors.find((candidate) => candidate.id === row[0])!;
       Object.assign(cursor, cursorOf(row, cursor.lanes), {
-        tried: cursor.tried,
         writes: cursor.writes + 1,
         first: cursor.first,
       });

@@ -1,5 +1,5 @@
-import type { JoinOptions } from "../../core/contracts.ts";
-import { TxboxError } from "../../core/errors.ts";
+import type { JoinOptions } from "../core/contracts.ts";
+import { TxboxError } from "../core/errors.ts";
 
 export function leaseLost(relay: string): TxboxError {
   return new TxboxError("lease_lost", `Relay "${relay}": the lease went to another owner, or has run out`, {

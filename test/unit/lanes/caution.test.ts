@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { carefulLimit } from "../../../../src/stores/shared/careful-limit.ts";
+import { carefulLimit } from "../../../src/lanes/caution.ts";
 
 describe("messages whose owners have died", () => {
   test("are read as ever after one death, one at a time after two", () => {

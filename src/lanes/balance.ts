@@ -1,0 +1,66 @@
+import { LANES } from "../core/lane.ts";
+import type { View } from "./lane-port.ts";
+
+/** A lane that stays free this long is for anyone to take. */
+const OPEN_TO_ALL_AFTER_MS = 3000;
+
+export interface BalancePlan {
+  /** Free lanes to take over. */
+  readonly take: readonly number[];
+  /** Own lanes to give away. */
+  readonly give: readonly number[];
+}
+
+const NOTHING: BalancePlan = { take: [], give: [] };
+
+/**
+ * Shares lanes out evenly, each process deciding for itself from what it sees. The shares of one view add up: what is
+ * free is divided among those below their share, and the one that is furthest above its share gives. Wrong guesses cost
+ * time, never a lane: ownership is decided by the database.
+ */
+export function planBalance({ self, members, lanes }: Pick<View, "self" | "members" | "lanes">): BalancePlan {
+  if (!members.includes(self)) return NOTHING;
+  const lanesOf = new Map<string, number[]>(members.map((member) => [member, []]));
+  const free = lanes.filter(({ owner, freeMs }) => owner === null || freeMs >= 0);
+  for (const { lane, owner, freeMs } of lanes) {
+    if (owner === null || freeMs >= 0) continue;
+    const own = lanesOf.get(owner);
+    if (own === undefined) lanesOf.set(owner, [lane]);
+    else own.push(lane);
+  }
+  const ranked = [...lanesOf].toSorted(([a, x], [b, y]) => x.length - y.length || (a < b ? -1 : 1));
+  const shares = ranked.map(([owner, own], i) => {
+    const excess = own.length - Math.floor((LANES + i) / ranked.length);
+    return { owner, own, excess, room: Math.max(0, -excess) };
+  });
+  return free.length > 0 ? takeFree(shares, free, self) : giveExcess(shares, self);
+}
+
+interface Share {
+  readonly owner: string;
+  readonly own: readonly number[];
+  /** Lanes above its share; negative: it lacks some. */
+  readonly excess: number;
+  readonly room: number;
+}
+
+function takeFree(shares: readonly Share[], free: View["lanes"], self: string): BalancePlan {
+  let from = 0;
+  for (const { owner, room } of shares) {
+    if (owner === self) {
+      const mine = free.slice(from, from + room);
+      const open = free.filter(({ freeMs }) => freeMs > OPEN_TO_ALL_AFTER_MS);
+      return { take: [...new Set([...mine, ...open])].map(({ lane }) => lane), give: [] };
+    }
+    from += room;
+  }
+  return NOTHING;
+}
+
+function giveExcess(shares: readonly Share[], self: string): BalancePlan {
+  const most = shares.reduce((a, b) => (b.excess >= a.excess ? b : a));
+  if (most.owner !== self) return NOTHING;
+  const wanted = shares.reduce((sum, { room }) => sum + room, 0);
+  const count = Math.min(most.excess, wanted);
+  return count > 0 ? { take: [], give: most.own.slice(-count) } : NOTHING;
+}

@@ -1,0 +1,524 @@
+import type { Claim, ClaimKind, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../core/contracts.ts";
+import { errorCode } from "../core/errors.ts";
+import { Mutex } from "../core/mutex.ts";
+import { planBalance } from "./balance.ts";
+import { BlockedKeys, type BlockedKey } from "./blocked-keys.ts";
+import { Caution } from "./caution.ts";
+import { ClaimsInHand, type LaneClaim } from "./claims-in-hand.ts";
+import type { Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
+import { leaseLost } from "./relay-errors.ts";
+import { Settler } from "./settler.ts";
+
+/** The part of a lease in which messages may be published: the rest is for what was sent before its end. */
+const USABLE = 0.8;
+/** Lanes change hands and commands are carried out after this time, though attempts that take long go on. */
+const PATIENCE_MS = 1000;
+/** Errors of `tend` after which nothing in hand counts. */
+const FATAL = new Set(["relay_dropped", "restored_copy", "row_security", "standby"]);
+
+type Chore = () => Promise<void>;
+
+/**
+ * A relay process's hold on its lanes, the same over every store. What is in memory is of one load: when its fence falls
+ * or an answer is lost, it is loaded anew and every claim of before is void.
+ */
+export class LaneSession<P extends Part, S extends Stored, M> implements QueueSession {
+  readonly #port: LanePort<P, S, M>;
+  readonly #options: JoinOptions;
+  readonly #clock: Clock;
+  readonly #keys: BlockedKeys;
+  readonly #caution: Caution<P> = new Caution();
+  readonly #claims: ClaimsInHand<P, S, M> = new ClaimsInHand();
+  readonly #settler: Settler<P, S, M>;
+  /** Claims of a kind come one after another, those of the two kinds beside each other. */
+  readonly #turns: Record<ClaimKind, Mutex> = { new: new Mutex(), retry: new Mutex() };
+  #parts: readonly P[] = [];
+  /** Rises with every load: claims of an older one are void. */
+  #generation = 0;
+  #stale = true;
+  #validUntil = 0;
+  #ending = false;
+  #left = false;
+  #paused = false;
+  /** How many messages a claim takes at most: less than a batch while the server is slow. */
+  #limit: number;
+  #chores: Chore[] = [];
+  /** Since when chores wait for claims in hand. */
+  #choresSince: number | undefined;
+  /** Attempts that go on while chores are done; what is reported of them waits for the end of those. */
+  #carried: { readonly claims: ReadonlySet<Claim>; readonly done: Promise<void> } | undefined;
+  #scheduledDueAt: number | undefined;
+
+  constructor(port: LanePort<P, S, M>, options: JoinOptions, clock: Clock) {
+    this.#port = port;
+    this.#options = options;
+    this.#clock = clock;
+    this.#limit = options.batch.messages;
+    this.#keys = new BlockedKeys(options.unordered);
+    this.#settler = new Settler({
+      port,
+      clock,
+      keys: this.#keys,
+      caution: this.#caution,
+      validUntil: () => this.#validUntil,
+      mayOpenNext: () => this.#mayOpenNext(),
+      leaseLost: () => leaseLost(options.relay),
+      onFailure: () => this.#invalidate(),
+    });
+  }
+
+  get validUntil(): number {
+    return this.#validUntil;
+  }
+
+  isCurrent(claim: LaneClaim<P, S, M>): boolean {
+    return claim.generation === this.#generation || this.#carried?.claims.has(claim) === true;
+  }
+
+  async join(): Promise<void> {
+    await this.#port.open();
+    try {
+      await this.#exclusively(() => this.#enter([]));
+      // First for the lanes, then for what waits in them.
+      for (let look = 1; look <= 2; look++) {
+        await this.tend();
+        await this.#exclusively(() => this.#doChores());
+      }
+    } catch (error) {
+      // A process that was refused must not count as one to share lanes with.
+      await this.#port.give(this.#parts, "all").catch(() => undefined);
+      throw error;
+    }
+  }
+
+  // ── Claiming ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async claim(kind: ClaimKind): Promise<LaneClaim<P, S, M> | undefined> {
+    for (;;) {
+      if (this.#ending) return undefined;
+      if (this.#isBehind && !(await this.#exclusively(() => this.#catchUp()))) return undefined;
+      const claim = async () => (this.#isBehind ? "again" : this.#claimCurrent(kind));
+      // A careful owner has one claim in hand, of either kind.
+      const careful = this.#caution.limit !== undefined;
+      const claimed = await (careful ? this.#exclusively(claim) : this.#turns[kind].run(claim));
+      if (claimed !== "again") return claimed;
+    }
+  }
+
+  get #isBehind(): boolean {
+    return this.#stale || this.#chores.length > 0;
+  }
+
+  /** Loads what is stale and does what has to be done between claims; false while claims in hand keep it from that. */
+  async #catchUp(): Promise<boolean> {
+    if (this.#stale) await this.#enter([]);
+    if (this.#chores.length === 0) return true;
+    const now = this.#clock.monotonic();
+    this.#choresSince ??= now;
+    if (this.#claims.hasNew) return false;
+    if (this.#claims.hasRetry && now - this.#choresSince <= PATIENCE_MS) return false;
+    await this.#doChores();
+    return true;
+  }
+
+  async #claimCurrent(kind: ClaimKind): Promise<LaneClaim<P, S, M> | "again" | undefined> {
+    if (this.#ending || this.#paused || this.#parts.length === 0) return undefined;
+    if (this.#caution.limit !== undefined && !this.#isIdle) return undefined;
+    try {
+      const claim = await (kind === "new" ? this.#claimNew() : this.#claimParked());
+      if (typeof claim === "object") this.#limit = Math.min(this.#options.batch.messages, this.#limit * 2);
+      return claim;
+    } catch (error) {
+      // Something may have been claimed though the answer was lost. What is in hand is settled first, or it would go again.
+      this.#enterSoon();
+      throw error;
+    }
+  }
+
+  async #claimNew(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
+    for (;;) {
+      if (this.#isFull || this.#isBehind) return undefined;
+      const generation = this.#generation;
+      const alone = this.#caution.limit === 1;
+      const page = await this.#port.readNew(this.#parts, this.#limits, alone);
+      if (generation !== this.#generation) return undefined;
+      if (typeof page === "string") return this.#noPage(page);
+      const { messages, attempts, part, mark } = page;
+      const crashes = alone ? page.crashes : 0;
+      const own = { attempts, alone: alone && messages.length === 1, crashes, page: { mark } };
+      const claim = this.#newClaim("new", part, messages, own, []);
+      this.#claims.add(claim);
+      if (messages.length > 0) return claim;
+      if (!this.#claims.isNext(claim)) return undefined;
+      // A failed write has made everything void.
+      await Promise.allSettled(this.#settleEmpty());
+    }
+  }
+
+  async #claimParked(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
+    const alone = this.#caution.limit === 1;
+    // One claim belongs to one part, so that one write can settle it.
+    let part: P | undefined;
+    const accept = ({ lane }: BlockedKey) => this.#partOf(lane) === (part ??= this.#partOf(lane));
+    const count = this.#caution.limit === undefined ? this.#port.keysPerClaim : 1;
+    const keys = this.#keys.due(this.#clock.monotonic(), count, accept);
+    try {
+      return part === undefined ? undefined : await this.#drain(part, keys, alone);
+    } finally {
+      for (const key of keys) if (!key.draining) this.#keys.schedule(key);
+    }
+  }
+
+  async #drain(
+    part: P,
+    keys: readonly BlockedKey[],
+    alone: boolean,
+  ): Promise<LaneClaim<P, S, M> | "again" | undefined> {
+    const generation = this.#generation;
+    const parked = new Map(keys.map((key) => [key, key.parked]));
+    const page = await this.#port.readParked(part, keys, this.#limits, alone);
+    if (generation !== this.#generation) return undefined;
+    if (typeof page === "string") return this.#noPage(page);
+    this.#noteParked(part, page, parked);
+    const { messages, keys: entries, attempts, errors } = page;
+    if (messages.length === 0) return undefined;
+    const held = [...new Set(entries)];
+    for (const key of held) key.draining = true;
+    const waitsFor = entries.map(({ route }) => route);
+    const routes = waitsFor.some((route) => route !== undefined) ? waitsFor : undefined;
+    const crashes = alone ? page.crashes : 0;
+    const own = { attempts, errors, routes, alone: alone && messages.length === 1, crashes, page: undefined };
+    const claim = this.#newClaim("retry", part, messages, own, entries);
+    this.#claims.add(claim);
+    return claim;
+  }
+
+  /** What a read of parked messages says of keys that have none to hand out. */
+  #noteParked(part: P, page: ParkedPage<S>, parked: ReadonlyMap<BlockedKey, number>): void {
+    const now = this.#clock.monotonic();
+    const freed: BlockedKey[] = [];
+    const found = new Set(page.keys);
+    for (const [key, inMs] of page.later) key.dueAt = now + inMs;
+    for (const [key, count] of page.buried) {
+      this.#keys.park(key, -count);
+      if (key.parked === 0) freed.push(key);
+    }
+    for (const [key, before] of parked) {
+      if (!page.complete || found.has(key) || page.later.has(key) || page.buried.has(key)) continue;
+      // What was parked meanwhile was not there to be read.
+      if (key.parked !== before || key.unwritten > 0) continue;
+      // Somebody has deleted what was parked.
+      this.#keys.park(key, -before);
+      freed.push(key);
+    }
+    this.#free(part, freed);
+  }
+
+  /** Keys with nothing parked are free once that is written. */
+  #free(part: P, keys: readonly BlockedKey[]): void {
+    if (keys.length > 0) this.#settler.writeKeys(part, keys).catch(() => undefined);
+  }
+
+  async #noPage(page: NoPage): Promise<"again" | undefined> {
+    switch (page) {
+      case "lost":
+        this.#invalidate();
+        return undefined;
+      case "slow":
+        this.#limit = Math.max(1, Math.floor(this.#limit / 4));
+        this.#enterSoon();
+        return undefined;
+      case "untidy":
+        this.#chores.push(() => this.#port.tidy(this.#parts));
+        return "again";
+      case "nothing":
+        // Nothing is left that could kill its owner.
+        if (this.#isIdle && this.#keys.parked === 0) {
+          await Promise.allSettled(this.#caution.suspicious.map((part) => this.#settler.clearCrashes(part)));
+        }
+        return undefined;
+    }
+  }
+
+  #newClaim(
+    kind: ClaimKind,
+    part: P,
+    messages: readonly S[],
+    own: Pick<LaneClaim<P, S, M>, "attempts" | "errors" | "routes" | "alone" | "crashes" | "page">,
+    entries: readonly BlockedKey[],
+  ): LaneClaim<P, S, M> {
+    const keys = [...new Set(entries)];
+    const generation = this.#generation;
+    return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), ended: false };
+  }
+
+  get #limits(): Limit {
+    const { messages, bytes } = this.#options.batch;
+    return { messages: Math.min(this.#caution.limit ?? messages, messages, this.#limit), bytes };
+  }
+
+  get #isIdle(): boolean {
+    return this.#claims.empty && !this.#settler.busy;
+  }
+
+  get #isFull(): boolean {
+    return this.#keys.parked >= this.#options.maxParked;
+  }
+
+  /** Not when something else has to be done between two pages. */
+  #mayOpenNext(): boolean {
+    const busy = this.#isBehind || this.#ending || this.#paused || this.#isFull;
+    return !busy && this.#caution.suspicious.length === 0;
+  }
+
+  #partOf(lane: number): P | undefined {
+    return this.#parts.find(({ lanes }) => lanes.includes(lane));
+  }
+
+  // ── Settling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  admit(claim: LaneClaim<P, S, M>): readonly boolean[] | "all" {
+    // Its settle would be refused, so whatever it let out would go out again.
+    if (!this.isCurrent(claim)) return claim.messages.map(() => false);
+    if (claim.kind === "retry" || this.#keys.size === 0) return "all";
+    return claim.messages.map((message) => !this.#keys.has(message));
+  }
+
+  settle(claim: LaneClaim<P, S, M>, outcomes: readonly Outcome[]): Promise<void> {
+    if (this.#carried?.claims.has(claim) === true) return this.#carried.done.then(() => this.settle(claim, outcomes));
+    claim.ended = true;
+    if (claim.generation === this.#generation && !this.#claims.isNext(claim)) this.#invalidate();
+    if (claim.generation !== this.#generation) return Promise.reject(leaseLost(this.#options.relay));
+    // The rest of an incomplete claim is not handed out again by this session: it goes to the next owner.
+    if (outcomes.length < claim.messages.length) this.#ending = true;
+    this.#claims.end(claim);
+    const written = this.#settler.settle(claim.part, claim, outcomes);
+    for (const empty of this.#settleEmpty()) empty.catch(() => undefined);
+    return written;
+  }
+
+  /** Pages of new messages without any are settled when it is their turn. */
+  #settleEmpty(): Promise<void>[] {
+    return this.#claims.takeEmpty().map((claim) => {
+      claim.ended = true;
+      return this.#settler.settle(claim.part, claim, []);
+    });
+  }
+
+  detach(claim: LaneClaim<P, S, M>, index: number): LaneClaim<P, S, M> {
+    const message = claim.messages[index]!;
+    const current = this.isCurrent(claim);
+    // Of a claim that is void, nothing counts any more.
+    const key = claim.entries[index] ?? (current ? this.#keys.ensure(message) : undefined);
+    const own: LaneClaim<P, S, M> = {
+      ...claim,
+      kind: "retry",
+      messages: [message],
+      attempts: [claim.attempts?.[index] ?? 0],
+      errors: claim.errors && [claim.errors[index]!],
+      routes: claim.routes && [claim.routes[index]],
+      page: undefined,
+      keys: key === undefined ? [] : [key],
+      entries: key === undefined ? [] : [key],
+      detached: new Set(),
+      ended: false,
+    };
+    if (key === undefined || !current) return own;
+    key.draining = true;
+    claim.detached.add(key);
+    this.#claims.add(own);
+    return own;
+  }
+
+  async putDown(claim: LaneClaim<P, S, M>): Promise<void> {
+    await this.#suspect(claim, false);
+  }
+
+  async pickUp(claim: LaneClaim<P, S, M>): Promise<void> {
+    await this.#suspect(claim, true);
+  }
+
+  async #suspect(claim: LaneClaim<P, S, M>, inHand: boolean): Promise<void> {
+    if (!claim.alone) return;
+    const marked = this.isCurrent(claim) && (await this.#port.suspect(claim.part, claim.messages[0]!, inHand));
+    if (marked && this.isCurrent(claim)) return;
+    this.#invalidate();
+    throw leaseLost(this.#options.relay);
+  }
+
+  abandon(claim: LaneClaim<P, S, M>): void {
+    claim.ended = true;
+    if (this.isCurrent(claim)) this.#invalidate();
+  }
+
+  // ── Owning ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async tend(): Promise<SessionState> {
+    if (!this.#left) await this.#look();
+    return {
+      lanes: this.#parts.reduce((sum, { lanes }) => sum + lanes.length, 0),
+      paused: this.#paused,
+      parked: this.#keys.parked,
+      blockedKeys: this.#keys.size,
+      full: this.#isFull,
+    };
+  }
+
+  async #look(): Promise<void> {
+    const generation = this.#generation;
+    const sentAt = this.#clock.monotonic();
+    const tended = this.#port.tend(this.#parts, this.#claims.messages);
+    const { view, renewed } = await tended.catch((error: unknown) => {
+      if (FATAL.has(errorCode(error) ?? "")) this.#invalidate();
+      throw error;
+    });
+    this.#paused = view.paused;
+    if (generation === this.#generation && !this.#stale) {
+      if (renewed) this.#extend(sentAt);
+      else this.#invalidate();
+      this.#planChores(view);
+    }
+    await this.#promoteDue(view.scheduledInMs);
+  }
+
+  #planChores(view: View): void {
+    if (this.#chores.length > 0 || this.#ending) return;
+    const { take, give } = planBalance(view);
+    if (take.length > 0) this.#chores.push(() => this.#port.take(take));
+    // A careful owner keeps its lanes: what kills must not be met by an owner that knows nothing of it.
+    if (give.length > 0 && this.#caution.limit === undefined)
+      this.#chores.push(() => this.#port.give(this.#parts, give));
+    if (view.commands) this.#chores.push(() => this.#port.carryOut(this.#parts));
+    if (view.outdated) this.#enterSoon();
+  }
+
+  async #promoteDue(inMs: number | null): Promise<void> {
+    let next = inMs;
+    if (inMs !== null && inMs <= 0 && !this.#stale) {
+      const promote = () => this.#port.promote(this.#parts);
+      if (this.#port.promotesAlone) {
+        const promoting = this.#exclusively(async () => (this.#stale ? 0 : promote()));
+        promoting.catch(() => undefined);
+        // A claim that takes long must not keep the lease from being renewed.
+        const lateMs = this.#options.leaseMs / 6;
+        next = await Promise.race([promoting, this.#clock.sleep(lateMs).then(() => lateMs)]);
+      } else next = await promote();
+    }
+    this.#scheduledDueAt = next === null ? undefined : this.#clock.monotonic() + Math.max(next, 0);
+  }
+
+  nextRetryAt(): number | undefined {
+    return this.#paused ? undefined : this.#keys.nextDueAt();
+  }
+
+  nextScheduledAt(): number | undefined {
+    return this.#scheduledDueAt;
+  }
+
+  async leave(): Promise<void> {
+    this.#ending = true;
+    await this.#settler.idle();
+    // What is reported from now on comes too late: others may have it before it is written.
+    this.#void();
+    await this.#exclusively(async () => {
+      this.#left = true;
+      await this.#port.give(this.#parts, "all");
+      this.#invalidate();
+    });
+  }
+
+  #extend(sentAt: number): void {
+    this.#validUntil = Math.max(this.#validUntil, sentAt + this.#options.leaseMs * USABLE);
+  }
+
+  /** Every claim is void. */
+  #void(): void {
+    this.#generation++;
+    this.#claims.clear();
+    this.#settler.drop(leaseLost(this.#options.relay));
+  }
+
+  /** What is in memory no longer holds: the next claim loads everything anew. */
+  #invalidate(): void {
+    this.#stale = true;
+    this.#validUntil = 0;
+    this.#carried = undefined;
+    this.#void();
+  }
+
+  /** Loads everything anew when what is in hand is settled. */
+  #enterSoon(): void {
+    if (this.#chores.length === 0) this.#chores.push(async () => undefined);
+  }
+
+  async #enter(goOn: readonly LaneClaim<P, S, M>[]): Promise<void> {
+    await this.#settler.idle();
+    this.#void();
+    const generation = this.#generation;
+    const sentAt = this.#clock.monotonic();
+    const open = goOn.filter(({ ended }) => !ended);
+    const entered = await this.#port.enter(open.flatMap(({ messages }) => messages));
+    // Given up meanwhile: then this load is void as well.
+    if (generation !== this.#generation) return;
+    this.#parts = entered.parts;
+    this.#caution.load(entered.parts);
+    this.#keys.clear();
+    const now = this.#clock.monotonic();
+    const empty: BlockedKey[] = [];
+    for (const stored of entered.keys) {
+      const key = this.#keys.load(stored, now);
+      if (key.parked === 0 && !key.held) empty.push(key);
+    }
+    for (const claim of open) this.#carryOver(claim, entered.goOn);
+    this.#stale = false;
+    this.#extend(sentAt);
+    for (const [part, keys] of Map.groupBy(empty, ({ lane }) => this.#partOf(lane))) {
+      if (part !== undefined) this.#free(part, keys);
+    }
+  }
+
+  /**
+   * An attempt that goes on is settled as ever if its messages are still parked in lanes of this process: to make it again
+   * would send what may be on its way already. Otherwise it is void.
+   */
+  #carryOver(claim: LaneClaim<P, S, M>, stillParked: ReadonlySet<string>): void {
+    const entries = claim.messages.flatMap((message) => {
+      const key = stillParked.has(String(message.ref)) ? this.#keys.of(message) : undefined;
+      return key === undefined ? [] : [key];
+    });
+    const [part, ...others] = new Set(entries.map(({ lane }) => this.#partOf(lane)));
+    if (claim.ended || part === undefined || others.length > 0 || entries.length < claim.messages.length) return;
+    Object.assign(claim, { generation: this.#generation, part, entries, keys: [...new Set(entries)] });
+    for (const key of claim.keys) key.draining = true;
+    this.#claims.add(claim);
+  }
+
+  async #doChores(): Promise<void> {
+    const chores = this.#chores;
+    if (chores.length === 0) return;
+    await this.#settler.idle();
+    const goOn = this.#claims.retry;
+    const { promise: done, resolve } = Promise.withResolvers<void>();
+    this.#carried = { claims: new Set(goOn), done };
+    this.#chores = [];
+    this.#choresSince = undefined;
+    try {
+      for (const chore of chores) {
+        await chore();
+        // Lanes and blocked keys may have changed.
+        await this.#enter(goOn);
+      }
+    } catch (error) {
+      this.#invalidate();
+      throw error;
+    } finally {
+      this.#carried = undefined;
+      resolve();
+    }
+  }
+
+  /** With no claim under way, of either kind. */
+  #exclusively<T>(run: () => Promise<T>): Promise<T> {
+    return this.#turns.new.run(() => this.#turns.retry.run(run));
+  }
+}

@@ -1,0 +1,221 @@
+import type { JoinOptions } from "../../core/contracts.ts";
+import { Mutex } from "../../core/mutex.ts";
+import type { BlockedKey } from "../../lanes/blocked-keys.ts";
+import type { Entered, LanePort, Limit, NewPage, NoPage, ParkedPage, Settlement, View } from "../../lanes/lane-port.ts";
+import { requireSameStreams } from "../../lanes/relay-errors.ts";
+import { carryOutCommands } from "./commands.ts";
+import type { LogMessage } from "./log-message.ts";
+import { PageReader } from "./page-reader.ts";
+import { loadBlockedSql, stillParkedSql, storedKeyOf } from "./parking-sql.ts";
+import { plainArray, type CopyRunner } from "./postgres-client.ts";
+import type { Cursor } from "./postgres-cursor.ts";
+import { isCancelled, isPassing } from "./postgres-errors.ts";
+import type { Names } from "./postgres-names.ts";
+import { laneViews, PostgresOwnership, requireSound, type RelayView } from "./postgres-ownership.ts";
+import { promoteDue } from "./schedule.ts";
+import { progressOf, settleStatement, writtenSql, type PageEnd } from "./settle-sql.ts";
+import { WindowOpener } from "./window-opener.ts";
+
+/** A new cursor row after this many writes. */
+const RENUMBER_AFTER = 10_000;
+
+/** The log by polling: a part is a cursor, a page is a piece of its open window. */
+export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
+  readonly keysPerClaim: number = 256;
+  readonly promotesAlone: boolean = false;
+  readonly isPassing: (error: unknown) => boolean = isPassing;
+  readonly #sql: CopyRunner;
+  readonly #names: Names;
+  readonly #options: JoinOptions;
+  readonly #lease: string;
+  readonly #ownership: PostgresOwnership;
+  readonly #reader: PageReader;
+  readonly #windows: WindowOpener;
+  /** What raises the sequence number of a cursor goes one after another. */
+  readonly #fenced: Mutex = new Mutex();
+  #cursors: readonly Cursor[] = [];
+  #view: RelayView | undefined;
+  /** Nothing was read since the cursors were last put in order. */
+  #tidied = false;
+
+  constructor(sql: CopyRunner, names: Names, options: JoinOptions) {
+    this.#sql = sql;
+    this.#names = names;
+    this.#options = options;
+    this.#lease = `${options.leaseMs} ms`;
+    this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
+    this.#reader = new PageReader(sql, names, options.batch);
+    this.#windows = new WindowOpener(sql, names, this.#lease);
+  }
+
+  async open(): Promise<void> {
+    const view = await this.#ownership.look();
+    const { relay, start, streams } = this.#options;
+    requireSound({ ...view, exists: true }, relay);
+    if (view.exists) requireSameStreams(this.#options, view.streams);
+    await this.#ownership.requireOwnLog();
+    if (!view.exists) await this.#ownership.createRelay(start, streams);
+  }
+
+  async enter(goOn: readonly LogMessage[]): Promise<Entered<Cursor>> {
+    this.#windows.forget();
+    this.#cursors = await this.#ownership.enter();
+    const lanes = this.#cursors.flatMap((cursor) => cursor.lanes);
+    if (lanes.length === 0) return { parts: this.#cursors, keys: [], goOn: new Set() };
+    const { relay } = this.#options;
+    const keys = await this.#sql.query(loadBlockedSql(this.#names), [relay, plainArray(lanes)]);
+    const positions = plainArray(goOn.map(({ ref }) => ref));
+    const parked = goOn.length === 0 ? [] : await this.#sql.query(stillParkedSql(this.#names), [relay, positions]);
+    return { parts: this.#cursors, keys: keys.map(storedKeyOf), goOn: new Set(parked.map(([position]) => position!)) };
+  }
+
+  async tend(cursors: readonly Cursor[]): Promise<{ view: View; renewed: boolean }> {
+    // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
+    const view = await this.#ownership.look();
+    requireSound(view, this.#options.relay);
+    // Another server has taken over: what the last one had accepted may be gone.
+    const sameServer = this.#view === undefined || this.#view.timeline === view.timeline;
+    this.#view = view;
+    this.#reader.streams = view.streams;
+    const renewed = (await this.#ownership.renew(cursors)) && sameServer;
+    const { paused, members, commands, scheduledInMs } = view;
+    const self = this.#options.owner;
+    return {
+      view: { self, paused, members, lanes: laneViews(view), commands, scheduledInMs, outdated: false },
+      renewed,
+    };
+  }
+
+  async take(lanes: readonly number[]): Promise<void> {
+    for (const { id, lanes: its } of this.#view?.cursors ?? []) {
+      const wanted = its.filter((lane) => lanes.includes(lane));
+      if (wanted.length === 0) continue;
+      if (wanted.length === its.length) await this.#ownership.take(id);
+      else await this.#ownership.takeSome(id, wanted);
+    }
+  }
+
+  async give(cursors: readonly Cursor[], lanes: readonly number[] | "all"): Promise<void> {
+    if (lanes === "all") return this.#ownership.leave();
+    for (const cursor of cursors) {
+      const some = cursor.lanes.filter((lane) => lanes.includes(lane));
+      if (some.length === 0) continue;
+      if (some.length === cursor.lanes.length) await this.#ownership.give(cursor);
+      else await this.#ownership.giveSome(cursor, some);
+    }
+  }
+
+  async readNew(
+    cursors: readonly Cursor[],
+    limit: Limit,
+    alone: boolean,
+  ): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
+    for (;;) {
+      const open = cursors.find(({ cur, exhausted }) => cur !== undefined && !exhausted);
+      if (open !== undefined) return lessIfCancelled(this.#page(open, limit, alone));
+      // The next window is opened when this one is settled.
+      if (cursors.some(({ cur }) => cur !== undefined)) return "nothing";
+      if (!this.#tidied && needsTidying(cursors)) return "untidy";
+      const areCurrent = () => cursors === this.#cursors;
+      const opened = await this.#fenced.run(() => this.#windows.open(cursors, areCurrent));
+      if (opened === "not ours") return "lost";
+      if (opened === "nothing new") return "nothing";
+      this.#tidied = false;
+    }
+  }
+
+  async #page(cursor: Cursor, limit: Limit, alone: boolean): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
+    const { messages, last } = await this.#reader.page(cursor, limit.messages);
+    const upto = messages.at(-1)?.ref ?? cursor.fetched;
+    if (alone && messages.length === 1 && !(await this.suspect(cursor, messages[0]!, true))) return "lost";
+    cursor.fetched = upto;
+    cursor.exhausted = last;
+    const crashes = alone ? cursor.suspectCrashes : 0;
+    return { part: cursor, messages, attempts: undefined, crashes, mark: { upto, last } };
+  }
+
+  readParked(
+    cursor: Cursor,
+    keys: readonly BlockedKey[],
+    limit: Limit,
+    alone: boolean,
+  ): Promise<ParkedPage<LogMessage> | "lost" | "slow"> {
+    return lessIfCancelled(this.#parked(cursor, keys, limit, alone));
+  }
+
+  async #parked(
+    cursor: Cursor,
+    keys: readonly BlockedKey[],
+    limit: Limit,
+    alone: boolean,
+  ): Promise<ParkedPage<LogMessage> | "lost"> {
+    const page = await this.#reader.parked(this.#options.relay, keys, limit.messages);
+    const [message] = page.messages;
+    if (!alone || message === undefined) return { ...page, crashes: 0 };
+    return (await this.suspect(cursor, message, true)) ? { ...page, crashes: cursor.suspectCrashes } : "lost";
+  }
+
+  suspect(cursor: Cursor, { ref }: LogMessage, inHand: boolean): Promise<boolean> {
+    return this.#fenced.run(() => this.#ownership.markSuspect(cursor, ref, inHand));
+  }
+
+  write(cursor: Cursor, settlement: Settlement<LogMessage, PageEnd>): Promise<boolean> {
+    return this.#fenced.run(() => this.#write(cursor, settlement));
+  }
+
+  async #write(cursor: Cursor, settlement: Settlement<LogMessage, PageEnd>): Promise<boolean> {
+    const progress = progressOf(settlement);
+    const reopen =
+      settlement.mayOpenNext && progress.finish && this.#cursors.length === 1 && cursor.writes < RENUMBER_AFTER;
+    const input = { relay: this.#options.relay, lease: this.#lease, cursor, settlement, progress, reopen };
+    const { text, params } = settleStatement(this.#names, input);
+    let [row] = await this.#sql.query(text, params);
+    // The answer to an earlier try may have been lost.
+    if (row === undefined) [row] = await this.#sql.query(writtenSql(this.#names), [cursor.id, settlement.token]);
+    if (row === undefined) return false;
+    const [, cur, fin, lo] = row;
+    cursor.seq++;
+    cursor.writes++;
+    cursor.suspect = undefined;
+    if (settlement.clearCrashes) cursor.crashes = 0;
+    if (progress.finish) {
+      Object.assign(cursor, { prev: cursor.cur, cur: undefined, fin: "{}", done: "0", fetched: "0", exhausted: false });
+      if (cur != null) Object.assign(cursor, { cur, fin: fin ?? "{}", lo: BigInt(lo!) });
+      if (reopen) this.#windows.noteOpened(cur != null);
+    } else if (progress.done !== undefined) {
+      cursor.done = progress.done;
+    }
+    return true;
+  }
+
+  promote(): Promise<number | null> {
+    return promoteDue(this.#sql, this.#names);
+  }
+
+  carryOut(cursors: readonly Cursor[]): Promise<void> {
+    return carryOutCommands(this.#sql, this.#names, this.#options.relay, cursors);
+  }
+
+  /** Between windows: one cursor instead of several, and now and then a fresh row. */
+  async tidy(cursors: readonly Cursor[]): Promise<void> {
+    this.#tidied = true;
+    const [first, ...rest] = cursors;
+    if (first === undefined || cursors.some(({ cur }) => cur !== undefined)) return;
+    if (rest.length > 0) await this.#ownership.merge(first, rest);
+    else await this.#ownership.renumber(first);
+  }
+}
+
+function needsTidying([first, ...rest]: readonly Cursor[]): boolean {
+  if (first === undefined) return false;
+  if (rest.length === 0) return first.writes >= RENUMBER_AFTER;
+  return rest.every(({ prev, floor }) => prev === first.prev && floor === first.floor);
+}
+
+/** The server cancelled the statement, as it does after `statement_timeout`: less is to be asked for. */
+function lessIfCancelled<T>(reading: Promise<T>): Promise<T | "slow"> {
+  return reading.catch((error: unknown) => {
+    if (isCancelled(error)) return "slow";
+    throw error;
+  });
+}
