@@ -469,8 +469,11 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       const key = this.#keys.load(stored, now);
       if (key.parked === 0 && !key.held) empty.push(key);
     }
-    for (const claim of open) this.#carryOver(claim, entered.goOn);
     this.#stale = false;
+    for (const claim of open) {
+      // What the store has kept for it is taken back by another load.
+      if (!this.#carryOver(claim, entered.goOn)) this.#enterSoon();
+    }
     this.#extend(sentAt);
     for (const [part, keys] of Map.groupBy(empty, ({ lane }) => this.#partOf(lane))) {
       if (part !== undefined) this.#free(part, keys);
@@ -479,18 +482,20 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
 
   /**
    * An attempt that goes on is settled as ever if its messages are still parked in lanes of this process: to make it again
-   * would send what may be on its way already. Otherwise it is void.
+   * would send what may be on its way already. Otherwise it is void: true when nothing of it is left here.
    */
-  #carryOver(claim: LaneClaim<P, S, M>, stillParked: ReadonlySet<string>): void {
+  #carryOver(claim: LaneClaim<P, S, M>, stillParked: ReadonlySet<string>): boolean {
     const entries = claim.messages.flatMap((message) => {
       const key = stillParked.has(String(message.ref)) ? this.#keys.of(message) : undefined;
       return key === undefined ? [] : [key];
     });
     const [part, ...others] = new Set(entries.map(({ lane }) => this.#partOf(lane)));
-    if (claim.ended || part === undefined || others.length > 0 || entries.length < claim.messages.length) return;
+    if (claim.ended || part === undefined || others.length > 0 || entries.length < claim.messages.length)
+      return entries.length === 0;
     Object.assign(claim, { generation: this.#generation, part, entries, keys: [...new Set(entries)] });
     for (const key of claim.keys) key.draining = true;
     this.#claims.add(claim);
+    return true;
   }
 
   async #doChores(): Promise<void> {

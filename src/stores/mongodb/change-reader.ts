@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/contracts.ts";
 import { answeredWithin } from "../shared/answer-deadline.ts";
-import type { ReadLimit } from "./claims.ts";
+import type { Limit } from "../../lanes/lane-port.ts";
 import type { Database, Document, MongoSession } from "./mongodb-client.ts";
 import { READ_OPTIONS } from "./mongodb-client.ts";
 import { sizeOf } from "./mongodb-document.ts";
@@ -21,7 +21,7 @@ export interface ReaderOptions {
   clock: Clock;
   /** Which inserts are wanted, as a condition on events. */
   match: Document;
-  limit: ReadLimit;
+  limit: Limit;
   deadlineMs: number;
   /** False: nothing is read ahead for now. */
   wanted: () => boolean;
@@ -99,7 +99,7 @@ export class ChangeReader {
     return this.#failure;
   }
 
-  take({ messages, bytes }: ReadLimit): Insert[] {
+  take({ messages, bytes }: Limit): Insert[] {
     let [count, size] = [0, 0];
     while (count < messages && size < bytes && count < this.#inserts.length) {
       size += sizeOf(this.#inserts[count++]!.fullDocument);

@@ -1,42 +1,42 @@
-import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { uuidv7 } from "../../core/uuid.ts";
-import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
-import { claimDocuments, readReady, readUpTo, type MongoClaim, type ReadLimit, type StreamEnd } from "./claims.ts";
+import type { BlockedKey } from "../../lanes/blocked-keys.ts";
+import type { Limit, ParkedPage } from "../../lanes/lane-port.ts";
+import { claimDocuments, readReady, readUpTo, type StreamEnd } from "./claims.ts";
+import type { ClusterTime } from "./cluster-time.ts";
 import { writeLetters } from "./dead-letters.ts";
 import type { Lease } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import { sizeOf, StoredMessage, whyUnreadable, type Waits } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { RelayView, ResumeNote } from "./mongodb-ownership.ts";
-import type { ClusterTime } from "./cluster-time.ts";
-
-/** How many due keys one claim may hold. */
-const KEYS_PER_CLAIM = 100;
 
 export interface ClaimScope {
   owner: string;
   lanes: readonly number[];
   streams: readonly string[] | null;
-  /** The limit while owners have died; 1: each message is tried alone. */
-  careful: number | undefined;
-  limit: ReadLimit;
-  generation: number;
-  /** Nothing is in hand and nothing is being settled. */
+  /** One message, which is tried alone. */
+  alone: boolean;
+  limit: Limit;
+  /** All new messages that were handed out are settled. */
   idle: boolean;
 }
 
-/** "refused": the lease is over, or somebody changed the documents meanwhile. */
-export type Claimed = MongoClaim | "refused" | undefined;
+/** New messages, and where the stream stands after them if they came by one. */
+export interface ReadyPage {
+  messages: readonly StoredMessage[];
+  end: StreamEnd | undefined;
+}
+
+/** "lost": the lease is over, or somebody changed the documents meanwhile. */
+export type Claimed = ReadyPage | "lost" | undefined;
 
 /**
- * Where messages come from. New ones may come by a change stream, which claims nothing and can be gone on with from a
+ * Where new messages come from. They may come by a change stream, which claims nothing and can be gone on with from a
  * time; without one, there is nothing to remember.
  */
 export interface MessageSource {
   /** New messages, those of failed keys included: they are handed out to be parked. */
   ready(scope: ClaimScope): Promise<Claimed>;
-  /** Messages of failed keys whose turn it is. */
-  parked(scope: ClaimScope): Promise<Claimed>;
   /** Another owner, or other lanes; where to go on, if that is known for all of them. */
   restart(view: RelayView, from: ClusterTime | undefined): void;
   /** The relay's document as it is now. */
@@ -52,83 +52,70 @@ export interface MessageSource {
 /** Finds what may go by an index and claims it. */
 export class ClaimSource implements MessageSource {
   readonly #tables: Tables;
-  readonly #options: JoinOptions;
-  readonly #clock: Clock;
-  readonly #keys: BlockedKeys;
+  readonly #relay: string;
   readonly #lease: Lease;
 
-  constructor(tables: Tables, options: JoinOptions, clock: Clock, keys: BlockedKeys, lease: Lease) {
+  constructor(tables: Tables, relay: string, lease: Lease) {
     this.#tables = tables;
-    this.#options = options;
-    this.#clock = clock;
-    this.#keys = keys;
+    this.#relay = relay;
     this.#lease = lease;
   }
 
-  get full(): boolean {
-    return this.#keys.parked >= this.#options.maxParked;
-  }
-
   async ready(scope: ClaimScope): Promise<Claimed> {
-    if (this.full) return undefined;
     for (;;) {
       const documents = await readReady(this.#tables.outbox, scope.lanes, scope.streams, scope.limit);
       if (documents.length === 0) return undefined;
       const readable = await this.#buryUnreadable(documents, "ready");
-      if (readable === undefined) return "refused";
-      if (readable.length > 0) return this.#claim(scope, readable, "ready", [], []);
+      if (readable === undefined) return "lost";
+      if (readable.length === 0) continue;
+      const messages = await this.#claim(scope, readable, "ready");
+      return messages === undefined ? "lost" : { messages, end: undefined };
     }
   }
 
   /** New messages that nobody else can have: they are held without a write. Undefined: none of them was a message. */
-  async streamed(documents: readonly Document[], generation: number, streamed: StreamEnd): Promise<Claimed> {
+  async streamed(documents: readonly Document[], end: StreamEnd): Promise<Claimed> {
     const readable = await this.#buryUnreadable(documents, "ready");
-    if (readable === undefined) return "refused";
+    if (readable === undefined) return "lost";
     if (readable.length === 0) return undefined;
-    const messages = readable.map((document) => new StoredMessage(document));
-    const none = { attempts: undefined, alone: false, crashes: 0, token: "", keys: [], entries: [] };
-    return { ...none, kind: "new", messages, generation, streamed, detached: new Map() };
+    return { messages: readable.map((document) => new StoredMessage(document)), end };
   }
 
-  async parked(scope: ClaimScope): Promise<Claimed> {
-    const due = this.#keys.due(this.#clock.monotonic(), KEYS_PER_CLAIM);
-    if (due.length === 0) return undefined;
-    try {
-      return await this.#parkedOf(due, scope);
-    } finally {
-      for (const key of due) if (!key.draining) this.#keys.schedule(key);
-    }
-  }
-
-  async #parkedOf(due: readonly BlockedKey[], scope: ClaimScope): Promise<Claimed> {
-    const found = await this.#readParked(due, scope.limit);
+  /** The first messages of blocked keys. */
+  async parked(keys: readonly BlockedKey[], scope: ClaimScope): Promise<ParkedPage<StoredMessage> | "lost"> {
+    const names = new Map(keys.map((key) => [key.key === null ? String(key.solo) : `${key.stream}\0${key.key}`, key]));
+    const keyOf = (document: Document) =>
+      names.get(String(document["_id"])) ?? names.get(`${String(document["stream"])}\0${String(document["key"])}`);
+    const found = await this.#readParked(keys, scope.limit);
     const documents = await this.#buryUnreadable(found, "parked");
-    if (documents === undefined) return "refused";
-    const messages = documents.map((document) => new StoredMessage(document));
-    for (const gone of found.filter((document) => !documents.includes(document))) {
-      const key = this.#keys.of(new StoredMessage(gone));
-      if (key !== undefined) this.#keys.park(key, -1);
+    if (documents === undefined) return "lost";
+    const buried = new Map<BlockedKey, number>();
+    for (const document of found) {
+      const key = documents.includes(document) ? undefined : keyOf(document);
+      if (key !== undefined) buried.set(key, (buried.get(key) ?? 0) + 1);
     }
-    const ready = this.#dueOf(messages, due);
+    const { due, later } = this.#dueOf(documents, keyOf);
+    const messages = due.length === 0 ? [] : await this.#claim(scope, due, "parked");
+    if (messages === undefined) return "lost";
     // A read that came to its limit says nothing of keys that it did not reach.
     const bytes = found.reduce((sum, document) => sum + sizeOf(document), 0);
-    if (found.length < scope.limit.messages && bytes < scope.limit.bytes) this.#forgetGone(due, messages);
-    if (ready.length === 0) return undefined;
-    const entries = ready.map((message) => this.#keys.ensure(message));
-    return this.#claim(
-      scope,
-      ready.map(({ document }) => document),
-      "parked",
-      [...new Set(entries)],
-      entries,
-    );
+    return {
+      messages,
+      keys: due.map((document) => keyOf(document)!),
+      attempts: messages.map(({ failures }) => failures),
+      errors: undefined,
+      crashes: messages[0]?.crashes ?? 0,
+      later,
+      buried,
+      complete: found.length < scope.limit.messages && bytes < scope.limit.bytes,
+    };
   }
 
-  async #readParked(due: readonly BlockedKey[], limit: ReadLimit): Promise<Document[]> {
+  async #readParked(keys: readonly BlockedKey[], limit: Limit): Promise<Document[]> {
     const { outbox } = this.#tables;
-    const { relay } = this.#options;
-    const keyed = due.filter(({ key }) => key !== null).map(({ lane, stream, key }) => ({ lane, stream, key }));
-    const solos = due.filter(({ key }) => key === null).map(({ solo }) => solo);
+    const relay = this.#relay;
+    const keyed = keys.filter(({ key }) => key !== null).map(({ lane, stream, key }) => ({ lane, stream, key }));
+    const solos = keys.filter(({ key }) => key === null).map(({ solo }) => solo);
     const parked = { waits: "parked" satisfies Waits };
     const of = (those: readonly Document[]) =>
       those.length === 1 ? those[0]! : { $or: those.map((one) => ({ ...parked, relay, ...one })) };
@@ -144,63 +131,32 @@ export class ClaimSource implements MessageSource {
    * Whatever comes behind a message that is not due waits with it. That is decided once for a key: a second look at the
    * clock may find it due, and would let the others go without it.
    */
-  #dueOf(messages: readonly StoredMessage[], due: readonly BlockedKey[]): StoredMessage[] {
-    const now = this.#clock.monotonic();
+  #dueOf(documents: readonly Document[], keyOf: (document: Document) => BlockedKey | undefined) {
     const serverNow = this.#lease.serverNow();
-    const waiting = new Set<BlockedKey>();
-    return messages.filter((message) => {
-      const key = this.#keys.ensure(message);
-      if (!due.includes(key) || waiting.has(key)) return false;
-      const { status, next_retry_at: next } = message.document;
+    const later = new Map<BlockedKey, number>();
+    const due = documents.filter((document) => {
+      const key = keyOf(document);
+      if (key === undefined || later.has(key)) return false;
+      const { status, next_retry_at: next } = document;
       const ahead = status === "failed" ? (next as Date).getTime() - serverNow : 0;
-      if (ahead <= 0) return true;
-      key.dueAt = now + ahead;
-      waiting.add(key);
-      return false;
+      if (ahead > 0) later.set(key, ahead);
+      return ahead <= 0;
     });
+    for (const document of due) later.delete(keyOf(document)!);
+    return { due, later };
   }
 
-  /** Somebody has deleted what was parked. */
-  #forgetGone(due: readonly BlockedKey[], found: readonly StoredMessage[]): void {
-    const there = new Set(found.map((message) => this.#keys.of(message)));
-    for (const key of due) {
-      if (there.has(key)) continue;
-      this.#keys.park(key, -key.parked);
-      this.#keys.freeIfEmpty(key);
-    }
-  }
-
+  /** Undefined: not all of them could be claimed. */
   async #claim(
-    { owner, careful, generation }: ClaimScope,
+    { owner, alone }: ClaimScope,
     documents: readonly Document[],
     from: "ready" | "parked",
-    keys: readonly BlockedKey[],
-    entries: readonly BlockedKey[],
-  ): Promise<Claimed> {
-    const alone = careful === 1 && documents.length === 1;
+  ): Promise<StoredMessage[] | undefined> {
     const token = uuidv7();
     const ids = documents.map(({ _id }) => _id);
-    const hold = this.#lease.hold(this.#options.relay, owner);
+    const hold = this.#lease.hold(this.#relay, owner);
     const claimed = await claimDocuments(this.#tables.outbox, ids, { ...hold, from, alone, token });
-    if (claimed < ids.length) return "refused";
-    for (const key of keys) key.draining = true;
-    const messages = documents.map((document) => new StoredMessage(document));
-    const attempts = messages.map(({ failures }) => failures);
-    const routes = entries.map(({ route }) => route);
-    return {
-      kind: from === "ready" ? "new" : "retry",
-      messages,
-      routes: routes.some((route) => route !== undefined) ? routes : undefined,
-      attempts: attempts.some((count) => count > 0) ? attempts : undefined,
-      alone,
-      crashes: alone ? messages[0]!.crashes : 0,
-      token,
-      generation,
-      keys,
-      entries,
-      streamed: undefined,
-      detached: new Map(),
-    };
+    return claimed < ids.length ? undefined : documents.map((document) => new StoredMessage(document, token));
   }
 
   // A claim is in the documents themselves, so there is nothing to go on from.
@@ -226,7 +182,7 @@ export class ClaimSource implements MessageSource {
 
   async #bury({ _id }: Document, waits: Waits, error: string): Promise<boolean> {
     const { outbox } = this.#tables;
-    const { relay } = this.#options;
+    const relay = this.#relay;
     const { until, maxTimeMS } = this.#lease.fence();
     const at = new Date(this.#lease.serverNow());
     const fields = { status: "dead", waits: "dying", relay, attempts: 0, last_error: error, errors: [{ at, error }] };

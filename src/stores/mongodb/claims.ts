@@ -1,33 +1,13 @@
-import type { Claim } from "../../core/contracts.ts";
-import type { BlockedKey } from "./blocked-keys.ts";
+import type { Limit } from "../../lanes/lane-port.ts";
 import type { ClusterTime } from "./cluster-time.ts";
 import type { Hold } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import { sizeOf, type StoredMessage, type Waits } from "./mongodb-document.ts";
 import type { Table } from "./table.ts";
 
-export interface MongoClaim extends Claim {
-  readonly messages: readonly StoredMessage[];
-  /** Given with the settle of the claim that it was detached from, when that came by the change stream. */
-  token: string;
-  readonly generation: number;
-  /** The failed keys it holds, and which of them each message belongs to; none for new messages. */
-  readonly keys: readonly BlockedKey[];
-  readonly entries: readonly BlockedKey[];
-  /** It came by the change stream and was held without a write; where the stream stands after it. */
-  readonly streamed: StreamEnd | undefined;
-  /** Claims of single messages whose attempts go on, by index. */
-  readonly detached: Map<number, MongoClaim>;
-}
-
-/** The last insert of such a claim. */
+/** The last insert of a page that came by the change stream. */
 export interface StreamEnd {
   readonly time: ClusterTime;
-}
-
-export interface ReadLimit {
-  messages: number;
-  bytes: number;
 }
 
 /** Streams of a relay as a condition; a relay of all streams leaves what inboxes have stored to their own. */
@@ -47,7 +27,7 @@ export async function readReady(
   outbox: Table,
   lanes: readonly number[],
   streams: readonly string[] | null,
-  limit: ReadLimit,
+  limit: Limit,
 ): Promise<Document[]> {
   const filter = readyFilter(lanes, streams);
   for (let look = 1; ; look++) {
@@ -68,7 +48,7 @@ export async function readReady(
   }
 }
 
-export function readUpTo(outbox: Table, filter: Document, limit: ReadLimit): Promise<Document[]> {
+export function readUpTo(outbox: Table, filter: Document, limit: Limit): Promise<Document[]> {
   let bytes = 0;
   const options = { sort: { position: 1 }, limit: limit.messages, batchSize: limit.messages + 1 };
   return outbox.read(filter, options, (document) => (bytes += sizeOf(document)) >= limit.bytes);
@@ -113,7 +93,6 @@ export async function claimDocuments(
         ...(alone ? { alone: true } : {}),
       },
       $unset: { waits: 1 },
-      $inc: { attempts: 1 },
     },
     { maxTimeMS: fence.maxTimeMS },
   );
@@ -121,7 +100,7 @@ export async function claimDocuments(
 }
 
 /** Changes a message that is tried alone; false when it is no longer this claim's. */
-export async function whileAlone(outbox: Table, { messages, token }: MongoClaim, change: Document): Promise<boolean> {
-  const filter = { _id: messages[0]!.document["_id"], lease_token: token, status: "processing" };
+export async function whileAlone(outbox: Table, { ref, token }: StoredMessage, change: Document): Promise<boolean> {
+  const filter = { _id: ref, lease_token: token, status: "processing" };
   return (await outbox.updateOne(filter, change)).matchedCount > 0;
 }

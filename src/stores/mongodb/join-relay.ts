@@ -1,6 +1,6 @@
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { requireSameStreams } from "../shared/relay-errors.ts";
+import { requireSameStreams } from "../../lanes/relay-errors.ts";
 import { streamsFilter } from "./claims.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { MongoOwnership, RelayView } from "./mongodb-ownership.ts";

@@ -1,4 +1,4 @@
-import type { BlockedKeys } from "./blocked-keys.ts";
+import type { StoredKey } from "../../lanes/lane-port.ts";
 import type { Document } from "./mongodb-client.ts";
 import type { Tables } from "./mongodb-names.ts";
 
@@ -6,16 +6,15 @@ export interface LoadOptions {
   relay: string;
   lanes: readonly number[];
   unordered: readonly string[];
-  /** Monotonic time of a time of the server. */
-  monotonicOf: (time: Date) => number;
+  /** Time until then, by the server's clock. */
+  inMs: (time: Date) => number;
+  /** Documents of attempts that go on: they wait with their keys, though they are claimed. */
+  goOn: readonly Document[];
 }
 
 /** What waits in these lanes: keys with parked messages, due when their first one is, and keys that a dead letter holds. */
-export async function loadKeys(
-  { outbox, dead }: Tables,
-  keys: BlockedKeys,
-  { relay, lanes, unordered, monotonicOf }: LoadOptions,
-): Promise<void> {
+export async function loadKeys({ outbox, dead }: Tables, options: LoadOptions): Promise<StoredKey[]> {
+  const { relay, lanes, unordered, inMs } = options;
   const missing = { $eq: [{ $ifNull: ["$key", null] }, null] };
   const solo = { $cond: [{ $or: [missing, { $in: ["$stream", { $literal: unordered }] }] }, "$_id", null] };
   const groups = await outbox.aggregate([
@@ -30,33 +29,44 @@ export async function loadKeys(
       },
     },
   ]);
+  const keys = new Map<string, StoredKey>();
   for (const { _id, parked, status, next } of groups) {
-    const { lane, stream, key, solo: alone } = _id as Document;
-    keys.load({
-      lane: lane as number,
-      stream: String(stream),
-      key: alone === null ? String(key) : null,
-      solo: alone ?? undefined,
-      dueAt: status === "failed" && next instanceof Date ? monotonicOf(next) : Number.NEGATIVE_INFINITY,
-      held: false,
-      parked: Number(parked),
-    });
+    const place = _id as Document;
+    const key = keyAt(place, place["solo"] === null);
+    const dueInMs = status === "failed" && next instanceof Date ? Math.max(0, inMs(next)) : 0;
+    keys.set(nameOf(key), { ...key, dueInMs, parked: Number(parked) });
+  }
+  for (const document of options.goOn) {
+    const ordered = typeof document["key"] === "string" && !unordered.includes(String(document["stream"]));
+    const key = keyAt({ ...document, solo: document["_id"] }, ordered);
+    const known = keys.get(nameOf(key)) ?? key;
+    keys.set(nameOf(key), { ...known, parked: known.parked + 1 });
   }
   const holding = await dead.find({ relay, blocks: true, state: "dead", lane: { $in: lanes } });
-  for (const { _id, lane, stream, key } of holding) {
-    if (typeof key !== "string" || unordered.includes(String(stream))) continue;
-    const known = keys.named(String(stream), key);
-    if (known !== undefined) known.held = true;
-    else {
-      keys.load({
-        lane: lane as number,
-        stream: String(stream),
-        key,
-        solo: _id,
-        dueAt: Number.NEGATIVE_INFINITY,
-        held: true,
-        parked: 0,
-      });
-    }
+  for (const letter of holding) {
+    if (typeof letter["key"] !== "string" || unordered.includes(String(letter["stream"]))) continue;
+    const key = keyAt(letter, true);
+    keys.set(nameOf(key), { ...(keys.get(nameOf(key)) ?? key), held: true });
   }
+  return [...keys.values()];
+}
+
+function keyAt({ lane, stream, key, solo }: Document, ordered: boolean): StoredKey {
+  return {
+    lane: lane as number,
+    stream: String(stream),
+    key: ordered ? String(key) : null,
+    solo: ordered ? null : solo,
+    // Attempts and errors are in the documents.
+    head: undefined,
+    attempts: 0,
+    lastError: undefined,
+    parked: 0,
+    dueInMs: 0,
+    held: false,
+  };
+}
+
+function nameOf({ stream, key, solo }: StoredKey): string {
+  return key === null ? `\0${String(solo)}` : `${stream}\0${key}`;
 }

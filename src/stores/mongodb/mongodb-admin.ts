@@ -68,7 +68,7 @@ function messageInfo(row: Document): MessageInfo {
     position: status === "scheduled" ? null : BigInt(document["position"] as number),
     relay: (document["relay"] as string | undefined) ?? null,
     status,
-    attempts: numberOr(document["attempts"], 0) - (document["status"] === "processing" ? 1 : 0),
+    attempts: numberOr(document["attempts"], 0),
     lastError: (document["last_error"] as string | null | undefined) ?? null,
     publishedAt: (document["published_at"] as Date | undefined) ?? null,
     deliverAt: status === "scheduled" ? (document["next_retry_at"] as Date) : null,

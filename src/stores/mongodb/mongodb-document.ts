@@ -1,6 +1,7 @@
 import type { PreparedMessage } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
-import type { Headers, Message } from "../../core/message.ts";
+import type { Headers } from "../../core/message.ts";
+import type { Stored } from "../../lanes/lane-port.ts";
 import type { Document } from "./mongodb-client.ts";
 import { bodyOf, storedValue } from "./stored-value.ts";
 
@@ -52,15 +53,21 @@ export function documentOf(message: PreparedMessage, position: number, now: Date
 }
 
 /** A document of the outbox as the relay hands it out. */
-export class StoredMessage implements Message {
+export class StoredMessage implements Stored {
   readonly document: Document;
+  /** What the document was claimed with; undefined while it is held without a claim, as what comes by a change stream. */
+  token: string | undefined;
   #headers: Headers | undefined;
   #body: string | Uint8Array | undefined;
 
-  constructor(document: Document) {
+  constructor(document: Document, token?: string) {
     this.document = document;
+    this.token = token;
   }
 
+  get ref(): unknown {
+    return this.document["_id"];
+  }
   get id(): string {
     return String(this.document["message_id"] ?? this.document["_id"]);
   }

@@ -171,24 +171,24 @@ export class MongoOwnership {
   }
 
   /**
-   * Joins as `owner`, in place of an earlier `before` of the same process: lanes that are still `before`'s go over, and
-   * with them the duty to take back what it claimed.
+   * Joins as `owner`, in place of earlier names of the same process: lanes that are still theirs go over, and with them
+   * the duty to take back what they claimed.
    */
-  join(owner: string, before: string | undefined): Promise<RelayView | undefined> {
-    const old = literal(before ?? owner);
+  join(owner: string, before: readonly string[]): Promise<RelayView | undefined> {
+    const old = literal([...before, owner]);
     const others = {
-      $filter: { input: "$members", as: "member", cond: { $not: { $in: ["$$member.owner", [old, literal(owner)]] } } },
+      $filter: { input: "$members", as: "member", cond: { $not: { $in: ["$$member.owner", old] } } },
     };
     return this.#change([
       {
         $set: {
           members: { $concatArrays: [others, [{ owner: literal(owner), lease_until: this.#leaseUntil }]] },
           lanes: changeLanes(
-            { $eq: ["$$lane.owner", old] },
+            { $in: ["$$lane.owner", old] },
             {
               owner: literal(owner),
               epoch: NEXT_EPOCH,
-              stale: { $concatArrays: ["$$lane.stale", [{ owner: old, died: false }]] },
+              stale: { $concatArrays: ["$$lane.stale", [{ owner: "$$lane.owner", died: false }]] },
               resume: passedOn(noted()),
             },
           ),

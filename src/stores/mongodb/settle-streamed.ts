@@ -1,6 +1,6 @@
 import { claimDocuments } from "./claims.ts";
 import type { Hold } from "./lease.ts";
-import type { SettleBatch } from "./settle-batch.ts";
+import type { SettleOperations } from "./settle-operations.ts";
 import type { Table } from "./table.ts";
 
 /** One after the other, a thousand updates take the server longer than a thousand messages by the stream. */
@@ -11,7 +11,7 @@ const WORTH_PARTING = 200;
  * What came by the change stream was held without a write, so no token keeps a late settle of it out: the end of the
  * lease does, as with a claim. How many were written; what an earlier try has written is known by the token.
  */
-export async function settleStreamed(outbox: Table, { streamed, token }: SettleBatch, hold: Hold): Promise<number> {
+export async function settleStreamed(outbox: Table, { streamed, token }: SettleOperations, hold: Hold): Promise<number> {
   const size = streamed.length < WORTH_PARTING ? streamed.length : Math.ceil(streamed.length / PARALLEL);
   const writes: Promise<number>[] = [];
   for (let from = 0; from < streamed.length; from += size) {
@@ -42,8 +42,11 @@ async function markDone(
 }
 
 /** What did not go through is claimed, so that it can be settled as any other claim. False: it is another's. */
-export async function claimLate(outbox: Table, { late, token }: SettleBatch, hold: Hold): Promise<boolean> {
-  const claimed = await claimDocuments(outbox, late, { ...hold, from: "ready", alone: false, token });
-  if (claimed === late.length) return true;
-  return (await outbox.count({ _id: { $in: late }, lease_token: token })) === late.length;
+export async function claimLate(outbox: Table, { late, token }: SettleOperations, hold: Hold): Promise<boolean> {
+  const ids = late.map(({ ref }) => ref);
+  const claimed = await claimDocuments(outbox, ids, { ...hold, from: "ready", alone: false, token });
+  const mine =
+    claimed === ids.length || (await outbox.count({ _id: { $in: ids }, lease_token: token })) === ids.length;
+  if (mine) for (const message of late) message.token = token;
+  return mine;
 }

@@ -79,10 +79,6 @@ export class StreamSource implements MessageSource {
     this.#claims = options.claims;
   }
 
-  parked(scope: ClaimScope): Promise<Claimed> {
-    return this.#claims.parked(scope);
-  }
-
   restart({ rescans }: RelayView, from: ClusterTime | undefined): void {
     this.rescan();
     this.#rescans = rescans;
@@ -125,10 +121,9 @@ export class StreamSource implements MessageSource {
 
   async ready(scope: ClaimScope): Promise<Claimed> {
     // Whoever dies is to blame a message for it, and that has to be a claimed one.
-    if (scope.careful !== undefined || this.#rescanDue) this.rescan();
+    if (scope.alone || this.#rescanDue) this.rescan();
     for (let scans = 0; ;) {
-      if (this.#claims.full) return undefined;
-      if (scope.careful !== undefined) return this.#claims.ready(scope);
+      if (scope.alone) return this.#claims.ready(scope);
       if (this.#stream !== undefined) {
         const taken = await this.#take(this.#stream, scope);
         if (taken !== "again" && taken !== "overdue") return taken;
@@ -223,7 +218,7 @@ export class StreamSource implements MessageSource {
     const end = { time: last.clusterTime };
     inHand.add(end);
     const documents = inserts.map(({ fullDocument }) => fullDocument);
-    const claim = await this.#claims.streamed(documents, scope.generation, end);
+    const claim = await this.#claims.streamed(documents, end);
     if (claim !== undefined) return claim;
     inHand.delete(end);
     return "again";

@@ -1,4 +1,5 @@
 import type { Document } from "./mongodb-client.ts";
+import type { StoredMessage } from "./mongodb-document.ts";
 import type { LaneView } from "./mongodb-ownership.ts";
 import type { Table } from "./table.ts";
 
@@ -7,7 +8,7 @@ const whole = (field: string): Document => ({ $convert: { input: field, to: "int
 /**
  * Takes back what earlier owners of these lanes had claimed: from here on their settles find nothing that is theirs.
  * Messages with an order go behind each other among the parked ones of their key, whatever half of a settle was
- * written; the attempt that the claim had counted is given back. How many there were.
+ * written. How many there were.
  */
 export async function takeBack(
   outbox: Table,
@@ -29,6 +30,22 @@ export async function takeBack(
     });
   }
   return released;
+}
+
+/**
+ * Attempts that go on while their process loads everything anew stay claimed, under its new name. Their documents, as
+ * they are then.
+ */
+export async function keepClaimed(
+  outbox: Table,
+  messages: readonly StoredMessage[],
+  { relay, lanes, owner }: { relay: string; lanes: readonly number[]; owner: string },
+): Promise<Document[]> {
+  if (messages.length === 0) return [];
+  const tokens = [...new Set(messages.map(({ token }) => token))];
+  const those = { _id: { $in: messages.map(({ ref }) => ref) }, lease_token: { $in: tokens }, status: "processing" };
+  await outbox.updateMany({ ...those, relay, lane: { $in: lanes } }, { $set: { lease_owner: owner } });
+  return outbox.find({ ...those, lease_owner: owner });
 }
 
 export interface TakeBackOptions {
@@ -76,8 +93,7 @@ export async function takeBackForgotten(
 }
 
 function releasedBy(unordered: readonly string[], died: boolean): Document[] {
-  const attempts = { $max: [{ $subtract: [whole("$attempts"), 1] }, 0] };
-  const failed = { $gt: [attempts, whole("$earlier_attempts")] };
+  const failed = { $gt: [whole("$attempts"), whole("$earlier_attempts")] };
   const loose = { $or: [{ $eq: [{ $ifNull: ["$key", null] }, null] }, { $in: ["$stream", { $literal: unordered }] }] };
   const crashes = { $add: [whole("$crashes"), { $cond: [{ $eq: ["$alone", true] }, 1, 0] }] };
   return [
@@ -85,7 +101,6 @@ function releasedBy(unordered: readonly string[], died: boolean): Document[] {
       $set: {
         status: { $cond: [failed, "failed", "new"] },
         waits: { $cond: [{ $and: [loose, { $not: failed }] }, "ready", "parked"] },
-        attempts,
         lease_owner: null,
         lease_until: null,
         lease_token: null,

@@ -1,5 +1,5 @@
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
-import type { MongoClaim } from "./claims.ts";
+import type { StoredMessage } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { RelayView } from "./mongodb-ownership.ts";
 import { forgotten } from "./take-back.ts";
@@ -29,13 +29,14 @@ export class Upkeep {
   }
 
   /** Claims that are in hand for long show that their owner lives. */
-  async renewDocuments(claims: Iterable<MongoClaim>, owner: string, until: Date): Promise<void> {
+  async renewDocuments(inHand: readonly StoredMessage[], owner: string, until: Date): Promise<void> {
     const now = this.#clock.monotonic();
-    const tokens = [...claims].flatMap(({ token, streamed }) => (streamed === undefined ? [token] : []));
-    if (tokens.length === 0 || now - this.#renewedAt < this.#options.leaseMs / 3) return;
+    if (now - this.#renewedAt < this.#options.leaseMs / 3) return;
+    const tokens = new Set(inHand.flatMap(({ token }) => token ?? []));
+    if (tokens.size === 0) return;
     this.#renewedAt = now;
     await this.#tables.outbox.updateMany(
-      { status: "processing", lease_owner: owner, lease_token: { $in: tokens } },
+      { status: "processing", lease_owner: owner, lease_token: { $in: [...tokens] } },
       { $set: { lease_until: until } },
     );
   }
