@@ -160,8 +160,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     // One claim belongs to one part, so that one write can settle it.
     let part: P | undefined;
     const accept = ({ lane }: BlockedKey) => this.#partOf(lane) === (part ??= this.#partOf(lane));
-    const count = this.#caution.limit === undefined ? this.#port.keysPerClaim : 1;
-    const keys = this.#keys.due(this.#clock.monotonic(), count, accept);
+    const keys = this.#keys.due(this.#clock.monotonic(), this.#port.keysPerClaim, accept);
     try {
       return part === undefined ? undefined : await this.#drain(part, keys, alone);
     } finally {

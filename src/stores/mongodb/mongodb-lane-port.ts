@@ -250,7 +250,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     this.#noted.add(settlement);
     this.#uncounted += settlement.published;
     for (const { mark, complete } of settlement.pages) {
-      this.#pagesInHand--;
+      this.#pagesInHand = Math.max(0, this.#pagesInHand - 1);
       if (complete && mark !== undefined) this.#source.settled(mark);
     }
   }
