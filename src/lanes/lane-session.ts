@@ -141,7 +141,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       const generation = this.#generation;
       const alone = this.#caution.limit === 1;
       const page = await this.#port.readNew(this.#parts, this.#limits, alone);
-      if (generation !== this.#generation) return undefined;
+      if (generation !== this.#generation || this.#ending) return undefined;
       if (typeof page === "string") return this.#noPage(page);
       const { messages, attempts, part, mark } = page;
       const crashes = alone ? page.crashes : 0;
@@ -176,7 +176,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const generation = this.#generation;
     const parked = new Map(keys.map((key) => [key, key.parked]));
     const page = await this.#port.readParked(part, keys, this.#limits, alone);
-    if (generation !== this.#generation) return undefined;
+    if (generation !== this.#generation || this.#ending) return undefined;
     if (typeof page === "string") return this.#noPage(page);
     this.#noteParked(part, page, parked);
     const { messages, keys: entries, attempts, errors } = page;
@@ -292,7 +292,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (outcomes.length < claim.messages.length) this.#ending = true;
     this.#claims.end(claim);
     const written = this.#settler.settle(claim.part, claim, outcomes);
-    for (const empty of this.#settleEmpty()) empty.catch(() => undefined);
+    // Behind what is left of an incomplete claim nothing may be settled.
+    if (!this.#ending) for (const empty of this.#settleEmpty()) empty.catch(() => undefined);
     return written;
   }
 
@@ -375,8 +376,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (generation === this.#generation && !this.#stale) {
       if (renewed) this.#extend(sentAt);
       else this.#invalidate();
-      this.#planChores(view);
     }
+    this.#planChores(view);
     await this.#promoteDue(view.scheduledInMs);
   }
 

@@ -11,7 +11,7 @@ import { RecordingPublisher, upTo } from "./support/recording-publisher.ts";
 const STATEMENTS: readonly [what: string, pattern: RegExp][] = [
   ["opening a window", /set\s+cur = pg_current_snapshot/],
   ["settling", /commit_mode from c/],
-  ["settling a batch in the middle of a window", /from "txbox"\."settle_batch"/],
+  ["settling a batch in the middle of a window", /from "txbox"\."settle_once"/],
   ["settling the end of a window and opening the next", /news as materialized/],
   ["settling with a failed message", /insert into "txbox"\."blocked"/],
   ["reading a page", /copy \(.*pg_visible_in_snapshot\(xid/s],
