@@ -73,13 +73,7 @@ export class SettlementDraft<S extends Stored, M> {
     key.unwritten++;
   }
 
-  #recordNew(
-    mark: M,
-    messages: readonly S[],
-    outcomes: readonly Outcome[],
-    complete: boolean,
-    now: number,
-  ): void {
+  #recordNew(mark: M, messages: readonly S[], outcomes: readonly Outcome[], complete: boolean, now: number): void {
     let published: S[] | undefined;
     for (const [i, outcome] of outcomes.entries()) {
       if (outcome.status === "published") {

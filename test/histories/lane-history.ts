@@ -255,7 +255,8 @@ export class LaneHistory {
     const dice = this.#calm ? 0 : this.#random.below(100);
     if (dice < 75) return { status: "published" };
     if (dice < 87) return { status: "retry", error: "failed", delayMs, attempts };
-    if (dice < 94) return { status: "postponed", error: "out", delayMs, route: this.#random.chance(50) ? "r" : undefined };
+    if (dice < 94)
+      return { status: "postponed", error: "out", delayMs, route: this.#random.chance(50) ? "r" : undefined };
     return { status: "dead", error: "dead", attempts, block: this.#random.chance(50) };
   }
 
@@ -282,7 +283,7 @@ export class LaneHistory {
   }
 
   #settle(process: Process): void {
-    const { session, inHand } = process;
+    const { inHand } = process;
     const done = inHand.filter(({ outcomes }) => outcomes !== undefined);
     const next = done.find(({ claim }) => claim.kind === "new");
     const retries = done.filter(({ claim }) => claim.kind === "retry");

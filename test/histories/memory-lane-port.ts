@@ -65,7 +65,9 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
       });
       const lanes = new Set(parts.flatMap((part) => part.lanes));
       const keys = [...database.keys.values()].flatMap(({ dueAt, ...key }) => {
-        const parked = database.log.filter((row) => row.state === "parked" && nameOf(keyOf(row)) === nameOf(key)).length;
+        const parked = database.log.filter(
+          (row) => row.state === "parked" && nameOf(keyOf(row)) === nameOf(key),
+        ).length;
         return lanes.has(key.lane) ? [{ ...key, dueInMs: Math.max(0, dueAt - database.now), parked }] : [];
       });
       const still = goOn.filter(({ ref, lane }) => lanes.has(lane) && database.row(ref).state === "parked");
@@ -107,10 +109,16 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
     alone: boolean,
   ): Promise<NewPage<MemoryPart, MemoryMessage, PageMark> | NoPage> {
     const [first, ...rest] = parts;
-    if (first !== undefined && rest.length > 0 && parts.every(({ done, fetched }) => done === first.done && fetched === done))
+    if (
+      first !== undefined &&
+      rest.length > 0 &&
+      parts.every(({ done, fetched }) => done === first.done && fetched === done)
+    )
       return "untidy";
     for (const part of parts) {
-      const rows = await this.#send(() => this.#database.log.slice(part.fetched, part.fetched + limit.messages + NEVER_LONGER));
+      const rows = await this.#send(() =>
+        this.#database.log.slice(part.fetched, part.fetched + limit.messages + NEVER_LONGER),
+      );
       if (rows.length === 0) continue;
       const mine = rows.filter(({ lane }) => part.lanes.includes(lane)).slice(0, limit.messages);
       const upto = mine.length < limit.messages ? rows.at(-1)!.position : mine.at(-1)!.position;
@@ -207,6 +215,22 @@ function keyOf({ key, position }: LogRow) {
 }
 
 function messageOf({ position, key, lane, n }: LogRow): MemoryMessage {
-  const rest = { aggregateType: null, aggregateId: null, headers: { correlationId: "" }, body: "", createdAt: new Date(0) };
-  return { id: String(position), position: BigInt(position), ref: position, stream: "s", type: "t", key, lane, n, ...rest };
+  const rest = {
+    aggregateType: null,
+    aggregateId: null,
+    headers: { correlationId: "" },
+    body: "",
+    createdAt: new Date(0),
+  };
+  return {
+    id: String(position),
+    position: BigInt(position),
+    ref: position,
+    stream: "s",
+    type: "t",
+    key,
+    lane,
+    n,
+    ...rest,
+  };
 }

@@ -88,7 +88,7 @@ export class MemoryLanes {
   }
 
   take(owner: string, lanes: readonly number[]): void {
-    for (const part of [...this.parts]) {
+    for (const part of this.parts.slice()) {
       const wanted = part.lanes.filter((lane) => lanes.includes(lane));
       if (wanted.length === 0 || !this.isFree(part)) continue;
       const died = part.owner === null ? 0 : 1;
@@ -187,7 +187,11 @@ export class MemoryLanes {
         const key = { lane: row.lane, stream: "s", key: row.key, solo: row.key === null ? row.position : null };
         const rest = { head: row.position, attempts: 0, lastError: undefined, dueAt: this.now };
         const held = this.log.some((other) => other.key === row.key && other.state === "dead" && other !== row);
-        this.keys.set(nameOf(key), { ...key, ...rest, held: held && row.key !== null && this.keys.get(nameOf(key))?.held === true });
+        this.keys.set(nameOf(key), {
+          ...key,
+          ...rest,
+          held: held && row.key !== null && this.keys.get(nameOf(key))?.held === true,
+        });
       }
     }
   }

@@ -102,10 +102,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     return { parts: mine.length === 0 ? [] : [part], keys, goOn: new Set(goOn.map(({ _id }) => String(_id))) };
   }
 
-  async tend(
-    parts: readonly MongoPart[],
-    inHand: readonly StoredMessage[],
-  ): Promise<{ view: View; renewed: boolean }> {
+  async tend(parts: readonly MongoPart[], inHand: readonly StoredMessage[]): Promise<{ view: View; renewed: boolean }> {
     const self = this.#names.at(-1)!;
     const lanes = parts.flatMap((part) => part.lanes);
     const { relay } = this.#options;

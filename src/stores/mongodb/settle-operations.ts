@@ -22,8 +22,8 @@ export interface SettleOperations {
   /** All documents that are another's, or settled, unless they are written. */
   readonly ids: readonly unknown[];
   /** Made once the late claims are written: these give tokens. */
-  bulk(): Document[];
-  tokens(): string[];
+  readonly bulk: () => Document[];
+  readonly tokens: () => string[];
 }
 
 export function settleOperations(settlement: MongoSettlement, serverNow: () => number): SettleOperations {
@@ -44,7 +44,7 @@ export function settleOperations(settlement: MongoSettlement, serverNow: () => n
     dead: dead.map(({ message }) => message.ref),
     ids: all.map(({ ref }) => ref),
     tokens: () => [...new Set(all.map((message) => message.token ?? token))],
-    bulk() {
+    bulk: () => {
       const claimed = published.filter((message) => !unclaimed(message));
       const quiet = settled.filter(({ outcome }) => outcome.status === "waiting");
       const failed = quiet.filter(({ message }) => message.failures > 0);

@@ -11,7 +11,11 @@ const WORTH_PARTING = 200;
  * What came by the change stream was held without a write, so no token keeps a late settle of it out: the end of the
  * lease does, as with a claim. How many were written; what an earlier try has written is known by the token.
  */
-export async function settleStreamed(outbox: Table, { streamed, token }: SettleOperations, hold: Hold): Promise<number> {
+export async function settleStreamed(
+  outbox: Table,
+  { streamed, token }: SettleOperations,
+  hold: Hold,
+): Promise<number> {
   const size = streamed.length < WORTH_PARTING ? streamed.length : Math.ceil(streamed.length / PARALLEL);
   const writes: Promise<number>[] = [];
   for (let from = 0; from < streamed.length; from += size) {
@@ -45,8 +49,7 @@ async function markDone(
 export async function claimLate(outbox: Table, { late, token }: SettleOperations, hold: Hold): Promise<boolean> {
   const ids = late.map(({ ref }) => ref);
   const claimed = await claimDocuments(outbox, ids, { ...hold, from: "ready", alone: false, token });
-  const mine =
-    claimed === ids.length || (await outbox.count({ _id: { $in: ids }, lease_token: token })) === ids.length;
+  const mine = claimed === ids.length || (await outbox.count({ _id: { $in: ids }, lease_token: token })) === ids.length;
   if (mine) for (const message of late) message.token = token;
   return mine;
 }

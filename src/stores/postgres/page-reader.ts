@@ -82,7 +82,11 @@ export class PageReader {
   }
 
   /** Parked messages of these keys. A key ends before a message that cannot be read. */
-  async parked(relay: string, keys: readonly BlockedKey[], limit: number): Promise<Omit<ParkedPage<LogMessage>, "crashes">> {
+  async parked(
+    relay: string,
+    keys: readonly BlockedKey[],
+    limit: number,
+  ): Promise<Omit<ParkedPage<LogMessage>, "crashes">> {
     const rows = await this.#sql.query(drainSql(this.#names), [
       relay,
       textArray(keys.map(({ stream }) => stream)),

@@ -154,7 +154,17 @@ function isCommon({ cursor, settlement, progress }: SettleInput): boolean {
 
 function commonStatement(names: Names, { relay, lease, cursor, settlement, progress }: SettleInput): SettleStatement {
   const { id, fence, seq, done, lanes, prev, cur } = cursor;
-  const values = [relay, lease, id, fence, String(seq), progress.done!, done, laneMask(lanes), String(progress.messages)];
+  const values = [
+    relay,
+    lease,
+    id,
+    fence,
+    String(seq),
+    progress.done!,
+    done,
+    laneMask(lanes),
+    String(progress.messages),
+  ];
   const types = ["text", "interval", "bigint", "text", "bigint", "bigint", "bigint", "bigint", "int"];
   const params = [...values, prev, cur!, settlement.token];
   const given = [...types, "pg_snapshot", "pg_snapshot", "text"].map((type, i) => `$${i + 1}::text::${type}`);
