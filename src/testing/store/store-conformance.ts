@@ -7,6 +7,7 @@ import { deadLetterCases } from "./dead-letter-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
 import { historyCases } from "./history-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
+import { laneCases } from "./lane-cases.ts";
 import { ledgerCases } from "./ledger-cases.ts";
 import { parkingCases } from "./parking-cases.ts";
 import { relayCases } from "./relay-cases.ts";
@@ -32,6 +33,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...adminCases,
   ...leaseCases,
   ...crashCases,
+  ...laneCases,
   ...sharingCases,
   ...relayCases,
   ...statusCases,
