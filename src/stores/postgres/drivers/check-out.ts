@@ -1,4 +1,4 @@
-import type { PgPool, PgPoolClient } from "./postgres-client.ts";
+import type { PgPool, PgPoolClient } from "./node-postgres.ts";
 
 /**
  * A connection that dies while nobody listens ends the process, and the pool stops listening when it hands one out: with

@@ -1,5 +1,5 @@
 import { checkOut } from "./check-out.ts";
-import type { PgPool } from "./postgres-client.ts";
+import type { PgPool } from "./node-postgres.ts";
 
 /**
  * What a client of node-postgres sends the messages of the server to. Made like its own queries for the sake of what
