@@ -1,6 +1,7 @@
 import type { Handle, Subscriber } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { shownValue } from "../../core/value-kind.ts";
 import { SUBSCRIBER_OPTIONS, subscriberSettings, type SubscriberOptions } from "../shared/subscriber-options.ts";
 import { requireConnection, type NatsConnection } from "./nats-client.ts";
 import { NatsConsumption } from "./nats-consumption.ts";
@@ -89,10 +90,10 @@ function checkOptions(options: NatsSubscriberOptions): void {
     const name = options[field];
     if (name === undefined && field === "durable") continue;
     if (typeof name === "string" && name !== "" && resourceName(name) === name) continue;
-    throw invalid(field, `${JSON.stringify(name)} cannot name a ${field === "stream" ? "stream" : "consumer"}`);
+    throw invalid(field, `${shownValue(name)} cannot name a ${field === "stream" ? "stream" : "consumer"}`);
   }
   if (options.deadLetter !== undefined && !isSubject(options.deadLetter)) {
-    throw invalid("deadLetter", `${JSON.stringify(options.deadLetter)} is no subject to publish to`);
+    throw invalid("deadLetter", `${shownValue(options.deadLetter)} is no subject to publish to`);
   }
 }
 

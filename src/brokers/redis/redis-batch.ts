@@ -4,6 +4,7 @@ import type { PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
 import { failureOf } from "../../core/publish-each.ts";
+import { shownValue } from "../../core/value-kind.ts";
 import type { SealedAhead } from "../shared/sealed-ahead.ts";
 import { requireFitting, type SealedEntry } from "./redis-entry.ts";
 import { explainRedis, isExhausted, isTooLargeForServer, isTooLargeForStream } from "./redis-errors.ts";
@@ -220,7 +221,7 @@ function leading(entries: readonly Entry[]): readonly Entry[] {
 
 function nameOf(streamKey: unknown): string {
   if (typeof streamKey === "string" && streamKey !== "") return streamKey;
-  throw new PermanentError(`streamKey gave ${JSON.stringify(streamKey)} for this message`, {
+  throw new PermanentError(`streamKey gave ${shownValue(streamKey)} for this message`, {
     field: "streamKey",
     fix: "Let it return the name of a stream for every message",
   });
