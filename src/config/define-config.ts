@@ -13,7 +13,9 @@ export interface DatabaseConfig
 
 /** A relay that `txbox relay NAME` runs: the options of createRelay, its publisher made when it is needed. */
 export interface RelayConfig extends Omit<RelayOptions, "store" | "name" | "publisher" | "deadLetters" | "clock"> {
+  /** A publisher, or a function that is called only when this relay runs. */
   publisher: Publisher | (() => Publisher | Promise<Publisher>);
+  /** What becomes dead is sent here as well. */
   deadLetters?: Publisher | (() => Publisher | Promise<Publisher>);
 }
 
@@ -21,11 +23,15 @@ export interface RelayConfig extends Omit<RelayOptions, "store" | "name" | "publ
 // oxlint-disable-next-line typescript/no-explicit-any -- the head is whatever its own query gives
 export type ReconcilerConfig = Omit<ReconcilerOptions<any>, "store" | "everyMs" | "onEvent" | "clock">;
 
+/** What `txbox.config.ts` may say. Everything in it is optional; an unknown key is an error. */
 export interface TxboxConfig {
+  /** Where the tables are; the command opens the connection by itself. */
   database?: DatabaseConfig;
   /** Instead of `database`: a store with a client of your own. */
   store?: Store | (() => Store | Promise<Store>);
+  /** What `txbox relay NAME` runs, by name. */
   relays?: Readonly<Record<string, RelayConfig>>;
+  /** What `txbox reconcile` runs, by name. */
   reconcilers?: Readonly<Record<string, ReconcilerConfig>>;
   /** Ends what this file opened; called when the command is done. */
   close?: () => Promise<void> | void;

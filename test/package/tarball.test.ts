@@ -36,7 +36,7 @@ describe("the packed tarball", () => {
   });
 
   test("every store, broker and testing entry is exported", () => {
-    const sources = globSync("src/{index,{stores,brokers}/*/index,testing/index}.ts", { cwd: root });
+    const sources = globSync("src/{index,{stores,brokers}/*/index,{config,testing}/index}.ts", { cwd: root });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });
 

@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import pg from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { BROKERS } from "../../examples/orders-and-payments/open-broker.ts";
@@ -10,11 +10,12 @@ import { OrderCheck } from "../../examples/orders-and-payments/show/order-check.
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import { inCi, type NodeProcess, spawnNode, until } from "../harness/index.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
+import { runCli } from "../support/run-cli.ts";
+import { isLong } from "../support/is-long.ts";
 
-const LONG = process.env["TXBOX_LONG"] === "1";
-const SECONDS = LONG ? 60 : 8;
+const SECONDS = isLong ? 60 : 8;
 /** Redis starts fastest. */
-const TRIED = LONG ? BROKERS : (["redis"] as const);
+const TRIED = isLong ? BROKERS : (["redis"] as const);
 
 const folder = mkdtempSync(join(tmpdir(), "txbox-example-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -97,6 +98,22 @@ test("a wrong option is named", async () => {
   const show = run("--broker", "pigeons");
   expect(await show.waitForExit()).toMatchObject({ code: 2 });
   expect(show.stderr.join("\n")).toContain("redis, kafka, nats, rabbitmq");
+});
+
+test.skipIf(!hasPostgres())("the command line takes its configuration", async () => {
+  await using database = await testDatabase();
+  await execute(database.url, "select 1");
+  const env = {
+    DATABASE_URL: database.url,
+    BROKER: "nats",
+    NODE_OPTIONS: `--import ${pathToFileURL(path("from-source.ts")).href}`,
+  };
+  const cwd = path("orders-and-payments");
+  const status = await runCli(["status", "--json"], { cwd, env });
+  expect(status, status.stderr).toMatchObject({ code: 0 });
+  const unknown = await runCli(["relay", "to-nowhere"], { cwd, env });
+  expect(unknown.code).not.toBe(0);
+  expect(unknown.stderr).toContain("to-nats");
 });
 
 describe("the checks find", () => {
