@@ -6,8 +6,9 @@ import { until } from "../harness/deadline.ts";
 import { hasPostgres } from "../harness/shared-postgres.ts";
 import { outboxDatabase, type OutboxDatabase, series } from "./support/outbox-database.ts";
 import { RecordingPublisher, upTo } from "./support/recording-publisher.ts";
+import { isLong } from "../support/is-long.ts";
 
-const OUTAGE_MS = process.env["TXBOX_LONG"] === "1" ? 60_000 : 3000;
+const OUTAGE_MS = isLong ? 60_000 : 3000;
 const KEYS = ["a", "b", "c", "d", "e"];
 
 describe.skipIf(!hasPostgres())(`a broker that is out for ${OUTAGE_MS / 1000} s`, () => {

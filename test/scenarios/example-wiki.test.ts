@@ -4,8 +4,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, it } from "vitest";
 import { inCi, spawnNode } from "../harness/index.ts";
+import { isLong } from "../support/is-long.ts";
 
-const SECONDS = process.env["TXBOX_LONG"] === "1" ? 60 : 8;
+const SECONDS = isLong ? 60 : 8;
 const folder = mkdtempSync(join(tmpdir(), "txbox-wiki-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 

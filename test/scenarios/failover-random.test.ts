@@ -12,13 +12,13 @@ import { type PostgresServer, startPostgres } from "../harness/start-postgres.ts
 import { openPool } from "./support/outbox-database.ts";
 import { startStandby } from "./support/standby-server.ts";
 import { switchingPool } from "./support/switching-pool.ts";
+import { isLong } from "../support/is-long.ts";
 
 const slot: ServerSlot<PostgresServer> = await serverOrSkip("PostgreSQL", () =>
   startPostgres({ owned: true, settings: { wal_keep_size: "256MB" } }),
 );
 
-const LONG = process.env["TXBOX_LONG"] !== undefined;
-const PROMOTIONS = LONG ? 20 : 2;
+const PROMOTIONS = isLong ? 20 : 2;
 const KEYS = Array.from({ length: 12 }, (_, i) => `k${i}`);
 
 /** A relay process of its own, as far as its connections and its target go. */
@@ -167,6 +167,6 @@ describe.skipIf(slot.skipped)("promotions at random", () => {
       await pool.end();
       for (const standby of standbys.toReversed()) await standby[Symbol.asyncDispose]();
     },
-    LONG ? 1_800_000 : 180_000,
+    isLong ? 1_800_000 : 180_000,
   );
 });

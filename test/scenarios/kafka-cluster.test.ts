@@ -7,10 +7,10 @@ import { serverOrSkip, until } from "../harness/index.ts";
 import { startKafkaCluster } from "../harness/start-kafka-cluster.ts";
 import { kcatRead, kcatSend } from "../support/kafka/kcat.ts";
 import { openConsumer, openProducer } from "../support/kafka/kafka-clients.ts";
+import { isLong } from "../support/is-long.ts";
 
-const LONG = process.env["TXBOX_LONG"] === "1";
 
-const slot = LONG ? await serverOrSkip("Kafka", startKafkaCluster) : undefined;
+const slot = isLong ? await serverOrSkip("Kafka", startKafkaCluster) : undefined;
 const ends: (() => Promise<unknown>)[] = [];
 afterAll(async () => {
   for (const end of ends) await end();

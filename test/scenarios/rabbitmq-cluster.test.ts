@@ -15,10 +15,10 @@ import type { RabbitmqServer } from "../harness/start-rabbitmq.ts";
 import { RabbitmqObserver } from "../conformance/rabbitmq/rabbitmq-observer.ts";
 import { testConnection } from "../support/rabbitmq-connection.ts";
 import { outboxDatabase, type Numbered } from "./support/outbox-database.ts";
+import { isLong } from "../support/is-long.ts";
 
 // It takes minutes: three nodes, each killed and started again.
-const LONG = process.env["TXBOX_LONG"] === "1";
-const slot = LONG ? await serverOrSkip("RabbitMQ", () => startRabbitmqCluster()) : undefined;
+const slot = isLong ? await serverOrSkip("RabbitMQ", () => startRabbitmqCluster()) : undefined;
 afterAll(() => slot?.stop());
 afterEach(async () => {
   for (const node of slot?.skipped === false ? slot.server.nodes : []) if (node.pid === undefined) await node.restart();

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, globSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
 import { describe, expect, test } from "vitest";
@@ -41,6 +41,15 @@ test("the layout in CONTRIBUTING.md is that of the repository", () => {
   expect([...named, ...kinds].filter((folder) => !existsSync(join(root, folder)))).toEqual([]);
   const sources = readdirSync(join(root, "src"), { withFileTypes: true }).filter((entry) => entry.isDirectory());
   expect(sources.map(({ name }) => `src/${name}/`).filter((folder) => !named.includes(folder))).toEqual([]);
+});
+
+test("every test with a longer form is listed in CONTRIBUTING.md", () => {
+  const listed = new Set(links(page("CONTRIBUTING.md")).map(({ file }) => file));
+  const tests = globSync("test/**/*.test.ts", { cwd: root }).filter((file) =>
+    /\/(?:is-long|broker-outage)\.ts"/.test(readFileSync(join(root, file), "utf8")),
+  );
+  expect(tests.length).toBeGreaterThan(5);
+  expect(tests.filter((file) => !listed.has(file))).toEqual([]);
 });
 
 describe("reference", () => {
