@@ -1,3 +1,4 @@
+// oxlint-disable vitest/no-standalone-expect -- checks for tests, which call them by name
 import fc from "fast-check";
 import { expect } from "vitest";
 import { LANES } from "../../../src/core/lane.ts";

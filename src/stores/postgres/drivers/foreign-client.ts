@@ -10,7 +10,7 @@ export interface ForeignClient {
 
 const POOL_OF_YOUR_OWN = "Pass a pool on the same database: client: new pg.Pool({ connectionString })";
 
-const FOREIGN: readonly (ForeignClient & { is(value: object): boolean })[] = [
+const FOREIGN: readonly (ForeignClient & { readonly is: (value: object) => boolean })[] = [
   {
     name: "a Drizzle database",
     fix: "Pass the client that it was made with: client: db.$client",
