@@ -42,12 +42,14 @@ export function resolveRef(ref: string): string {
 export function checkOutRef(ref: string): RefCheckout {
   const commit = resolveRef(ref);
   const folder = mkdtempSync(join(tmpdir(), "txbox-against-"));
+  // A signal would end the process without its last words.
+  const onSignal = (): never => process.exit(130);
   const remove = (): void => {
-    process.off("exit", remove);
+    process.off("exit", remove).off("SIGINT", onSignal).off("SIGTERM", onSignal);
     rmSync(folder, { recursive: true, force: true });
     git("worktree", "prune");
   };
-  process.once("exit", remove);
+  process.once("exit", remove).once("SIGINT", onSignal).once("SIGTERM", onSignal);
   try {
     git("worktree", "add", "--quiet", "--force", "--detach", folder, commit);
     for (const part of MEASURING) {
