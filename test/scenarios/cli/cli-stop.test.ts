@@ -14,7 +14,7 @@ import {
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
 import { blocks, page } from "../../support/docs/markdown.ts";
 import { testConnection } from "../../support/rabbitmq-connection.ts";
-import { INDEX_URL, projectFolder, runCli, startCli } from "../../support/run-cli.ts";
+import { CONFIG_URL, projectFolder, runCli, startCli } from "../../support/run-cli.ts";
 import { startTcpProxy } from "../../support/tcp-proxy.ts";
 
 const STOP_MS = 1000;
@@ -27,7 +27,7 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
 
   beforeAll(async () => {
     database = await testDatabase();
-    pool = new pg.Pool({ connectionString: database.url, max: 3 });
+    pool = new pg.Pool({ connectionString: database.url, max: 6 });
     pool.on("error", () => undefined);
   });
   afterAll(async () => {
@@ -85,7 +85,7 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
       using folder = projectFolder({
         "txbox.config.ts": (code ?? "")
           .replace('"amqplib"', JSON.stringify(import.meta.resolve("amqplib")))
-          .replace('"txbox"', JSON.stringify(INDEX_URL))
+          .replace('"txbox/config"', JSON.stringify(CONFIG_URL))
           .replace(
             '"txbox/rabbitmq"',
             JSON.stringify(new URL("../../../src/brokers/rabbitmq/index.ts", import.meta.url).href),
@@ -116,7 +116,8 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
     return relay ?? { pending: 0 };
   }
 
-  test("though close() of the configuration and of the publisher never settle", async () => {
+  // Each waits for a deadline of its own.
+  test.concurrent("though close() of the configuration and of the publisher never settle", async () => {
     const { env } = await prepared("closing");
     using folder = projectFolder({
       "txbox.config.mjs": `
@@ -131,7 +132,7 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
     expect(stderr).toContain("close() of the configuration did not end within 5000 ms and is left behind");
   });
 
-  test("though the database does not answer any more", async () => {
+  test.concurrent("though the database does not answer any more", async () => {
     const { env } = await prepared("mute");
     const url = new URL(database.url);
     const proxy = await startTcpProxy(Number(url.port));
@@ -149,7 +150,7 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
     }
   });
 
-  test("--once ends though its publisher does not", async () => {
+  test.concurrent("--once ends though its publisher does not", async () => {
     const { enqueue, env } = await prepared("once");
     await enqueue(1);
     using folder = projectFolder({

@@ -10,7 +10,7 @@ import { projectFolder, runCli } from "../../support/run-cli.ts";
 const HURRIED = fileURLToPath(new URL("../../support/hurried-cli.ts", import.meta.url));
 const COMMANDS = ["demo", "migrate", "relay", "status", "dead", "relays", "maintain", "rebase", "grants"];
 
-describe("txbox, used rightly and wrongly", () => {
+describe.concurrent("txbox, used rightly and wrongly", () => {
   test("help and version", async () => {
     const help = await runCli(["help"]);
     expect(help).toMatchObject({ code: 0, stderr: "" });

@@ -22,6 +22,10 @@ afterAll(async () => {
   await slot.stop();
 });
 
+/** Each has topics and a group of its own, and waits for sessions to end. */
+const SIDE_BY_SIDE = { concurrent: true };
+const ofEach = describe.skipIf(slot.skipped).each(["subscriber", "pipeline"] as const);
+
 const SESSION_MS = 2000;
 const never = (): AbortSignal => new AbortController().signal;
 
@@ -85,7 +89,7 @@ async function send(topic: string, ...values: (string | Buffer)[]): Promise<void
   );
 }
 
-describe.skipIf(slot.skipped).each(["subscriber", "pipeline"] as const)("a %s of two topics", (kind) => {
+ofEach("a %s of two topics", SIDE_BY_SIDE, (kind) => {
   it("goes on with one while the other is deleted, names that one, and reads it when it is back", async () => {
     const [living = "", deleted = ""] = await topicsWithDead("living", "deleted");
     const group = `g-${living}`;
@@ -144,7 +148,7 @@ describe.skipIf(slot.skipped).each(["subscriber", "pipeline"] as const)("a %s of
   });
 });
 
-describe.skipIf(slot.skipped).each(["subscriber", "pipeline"] as const)("a dead letter of a %s", (kind) => {
+ofEach("a dead letter of a %s", SIDE_BY_SIDE, (kind) => {
   it.each([
     ["fits when it is compressed", Buffer.from("bad ".repeat(2000)), 8_300, ["whole"]],
     ["fits as it came, without its reasons", incompressible(8000), 8_300, ["as it came", "reasons"]],
@@ -199,7 +203,7 @@ async function lettersOf(topic: string, count: number) {
   }));
 }
 
-describe.skipIf(slot.skipped)("a publisher of several topics", () => {
+describe.skipIf(slot.skipped)("a publisher of several topics", SIDE_BY_SIDE, () => {
   const told = (results: readonly PublishResult[]): string[] =>
     results.map((result) =>
       result.status === "unavailable" ? `unavailable ${result.route ?? "everything"}` : result.status,
