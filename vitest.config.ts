@@ -21,8 +21,6 @@ export default defineConfig({
     // Suites share one server and two cores in CI. Most of them wait most of the time, for leases, deadlines and elections: a
     // third worker fills the gaps, more would make timings noisier.
     maxWorkers: 3,
-    // Conformance cases of a target run side by side, each with a schema of its own.
-    maxConcurrency: 8,
     teardownTimeout: seconds(20),
     projects: [
       project("unit", seconds(10)),
