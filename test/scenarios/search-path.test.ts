@@ -10,7 +10,14 @@ import { postgresNames } from "../../src/stores/postgres/postgres-names.ts";
 import { createDatabase, serverOrSkip, startPostgres } from "../harness/index.ts";
 import { hasPostgres, sharedPostgresUrl } from "../harness/shared-postgres.ts";
 import { calledIn, setTraps, SPRUNG } from "./support/traps.ts";
-import { consumeInEveryWay, relayInEveryWay, writeInEveryWay, type PoolStore } from "./support/whole-scene.ts";
+import {
+  consumeInEveryWay,
+  hang,
+  recoverInEveryWay,
+  relayInEveryWay,
+  writeInEveryWay,
+  type PoolStore,
+} from "./support/whole-scene.ts";
 
 // An older server than the one that comes with the packages.
 const slot = await serverOrSkip("PostgreSQL of the system", () => startPostgres({ binaries: "path", owned: true }));
@@ -79,7 +86,9 @@ describe.each(SERVERS)("functions and operators of another role, $server", ({ sk
     await one.query(store.grants({ writer: NOBODY, consumer: NOBODY, relay: NOBODY, maintainer: NOBODY }));
     await writeInEveryWay(one, store);
     await relayInEveryWay(store, others, ["s"]);
+    await recoverInEveryWay(one, store, ["s"]);
     await consumeInEveryWay(store);
+    await hang(store);
     for (let round = 0; round < 4; round++) await store.maintenance.run();
     await one.query("select * from txbox.about('k')");
     await store.rebase();

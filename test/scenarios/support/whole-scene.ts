@@ -1,6 +1,7 @@
 import type pg from "pg";
 import { expect } from "vitest";
 import { createInbox, createOutbox, PermanentError, publishEach } from "../../../src/index.ts";
+import type { Publisher } from "../../../src/core/contracts.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
 import type { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { until } from "../../harness/deadline.ts";
@@ -112,4 +113,67 @@ export async function consumeInEveryWay(store: PoolStore): Promise<void> {
   isUp = true;
   expect([await inbox.handle(message), await inbox.handle(message)]).toEqual(["processed", "duplicate"]);
   expect(await store.ledger.keepScope?.("d", "source")).toBe("source");
+}
+
+/**
+ * One relay takes the lanes of two that have gone, after they seemed to have died of a message; a transaction that was
+ * open meanwhile commits late; a body is too large for its page; the target is out for a moment.
+ */
+export async function recoverInEveryWay(pool: pg.Pool, store: PoolStore, streams: string[]): Promise<void> {
+  const outbox = createOutbox({ store });
+  const sent: unknown[] = [];
+  let isUp = false;
+  const publisher: Publisher = {
+    keepsKeyOrder: true,
+    publish: async (messages) => {
+      if (!isUp) throw new Error("out");
+      sent.push(...messages.map(({ body }) => String(body).length));
+      return messages.map(() => ({ status: "published" as const }));
+    },
+  };
+  const errors: string[] = [];
+  const relay = createRelay({
+    store,
+    name: "r",
+    streams,
+    publisher,
+    leaseMs: 1500,
+    maintenance: false,
+    batchBytes: 100_000,
+    onEvent: (event) => {
+      if (event.type === "store_error") errors.push(event.error);
+      if (event.type === "outage") isUp = true;
+    },
+  });
+  const arrived = (count: number) =>
+    until(() => errors.length > 0 || sent.length === count, { what: `message ${count}`, timeoutMs: 20_000 });
+  await pool.query("update txbox.cursor set crashes = 3, stamp = pg_catalog.pg_current_xact_id()");
+  const late = await pool.connect();
+  await late.query("begin");
+  await outbox.enqueue(late, MESSAGE);
+  await inTransaction(pool, (tx) => outbox.enqueue(tx, [MESSAGE, { ...MESSAGE, payload: "x".repeat(5000) }]));
+  await relay.start();
+  try {
+    await arrived(2);
+    await late.query("commit");
+    late.release();
+    await arrived(3);
+    await inTransaction(pool, (tx) => outbox.enqueue(tx, MESSAGE));
+    await arrived(4);
+    await until(async () => (await store.admin.relays())[0]?.lanes.length === 1, { what: "one cursor" });
+  } finally {
+    await relay.stop();
+  }
+  expect(errors).toEqual([]);
+  expect(sent).toEqual([1, 5002, 1, 1]);
+}
+
+/** A handler that hangs in a query. */
+export async function hang(store: PoolStore): Promise<void> {
+  const inbox = createInbox({ store, consumer: "h", handlerTimeoutMs: 200 }).on("t", async (tx) => {
+    await tx.query("select pg_catalog.pg_sleep(20)");
+  });
+  await expect(inbox.handle({ id: "hanging", type: "t", body: "1", headers: {} })).rejects.toMatchObject({
+    code: "handler_timeout",
+  });
 }
