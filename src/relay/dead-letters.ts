@@ -3,7 +3,7 @@ import type { Claim, Outcome, PublishResult } from "../core/contracts.ts";
 import { deadHeaders } from "../core/dead-letter.ts";
 import { describeError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
-import { plainMessage } from "../core/plain-message.ts";
+import { readableMessage } from "../core/readable-message.ts";
 import type { RelaySettings } from "./relay-options.ts";
 
 /**
@@ -20,7 +20,7 @@ export async function announceDead(
   const dead = outcomes.flatMap((outcome, i) => (outcome.status === "dead" ? [{ i, outcome }] : []));
   if (dead.length === 0) return;
   const copies = dead.map(({ i, outcome: { error, attempts } }): Message => {
-    const message = plainMessage(claim.messages[i]!);
+    const message = readableMessage(claim.messages[i]!);
     const why = deadHeaders(settings.name, error, attempts, claim.errors?.[i]);
     return { ...message, headers: { ...message.headers, ...why } };
   });

@@ -2,6 +2,7 @@ import { backoffMs } from "../core/backoff.ts";
 import type { Claim, Outcome, PublishProgress, PublishResult, QueueSession } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
+import { whyUnreadable } from "../core/readable-message.ts";
 import { leaseSignal, type LeaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
 import type { RouteOutages } from "./route-outages.ts";
@@ -142,7 +143,30 @@ class ClaimPublication {
       results = told?.ended() ?? [];
       thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
     }
-    return this.#note(indices, results, told) ?? thrown;
+    const out = this.#note(indices, results, told) ?? thrown;
+    return thrown !== undefined && this.#buryUnreadable(indices) ? undefined : out;
+  }
+
+  /** After a publisher threw: what cannot be read may be why, and would be for ever. Whether there was any. */
+  #buryUnreadable(indices: readonly number[]): boolean {
+    let found = false;
+    const undecided = new Set<string | undefined>();
+    for (const i of indices) {
+      if (this.#outcomes[i] !== undefined) continue;
+      const message = this.#claim.messages[i]!;
+      const key = this.#keyOf(message);
+      const error = whyUnreadable(message);
+      if (error === undefined) {
+        undecided.add(key);
+        continue;
+      }
+      found = true;
+      // Its turn comes when what is before it in its key has gone through.
+      const waits = key !== undefined && undecided.has(key);
+      this.#outcomes[i] = waits ? WAITING : this.#failure(i, true, error);
+      this.#holdLater(i);
+    }
+    return found;
   }
 
   async #send(
@@ -260,9 +284,13 @@ class ClaimPublication {
     if (message.key === null) return;
     this.#failed.add(nameOf(message));
     this.#failedNow.add(nameOf(message));
-    const key = this.#keyOf(message);
-    if (key === undefined || this.#settings.publisher.keepsKeyOrder) return;
     // The publisher has not been given them yet.
+    if (!this.#settings.publisher.keepsKeyOrder) this.#holdLater(i);
+  }
+
+  #holdLater(i: number): void {
+    const key = this.#keyOf(this.#claim.messages[i]!);
+    if (key === undefined) return;
     for (let later = i + 1; later < this.#outcomes.length; later++) {
       if (this.#outcomes[later] === undefined && this.#keyOf(this.#claim.messages[later]!) === key)
         this.#outcomes[later] = WAITING;

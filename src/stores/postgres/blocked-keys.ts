@@ -38,7 +38,7 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
   nameOf(message: LogMessage): string {
     const key = message.key;
     // NUL cannot occur in a key: the outbox refuses it and PostgreSQL cannot store it.
-    return key === null || this.#unordered.has(message.stream)
+    return key === null || this.#unordered.has(message.stream) || isTooLong(key) || isTooLong(message.stream)
       ? `\0${message.positionText}`
       : `${message.stream}\0${key}`;
   }
@@ -59,7 +59,7 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
     return this.put({
       name,
       lane: message.lane,
-      stream: message.stream,
+      stream: isTooLong(message.stream) ? message.stream.slice(0, 256).toWellFormed() : message.stream,
       key: solo ? "" : message.key!,
       solo: solo ? message.positionText : "0",
       head: undefined,
@@ -81,3 +81,10 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
     this.put({ ...entry, name, errors: [], stored: true, dirty: false, draining: false, route: undefined });
   }
 }
+
+/** No index could hold it. The outbox refuses such names, so only an INSERT by hand can have written it: it needs no order. */
+function isTooLong(name: string): boolean {
+  return name.length * 3 > MAX_BYTES && Buffer.byteLength(name) > MAX_BYTES;
+}
+
+const MAX_BYTES = 1024;

@@ -33,7 +33,11 @@ describe.skipIf(!hasPostgres())("the receipt that opens a transaction", () => {
       });
     });
     try {
-      return await use(createPostgresStore({ client: pool }), pool, sent);
+      const store = createPostgresStore({ client: pool });
+      // The first statement of a store looks at the search path.
+      await store.migrator.check();
+      sent.length = 0;
+      return await use(store, pool, sent);
     } finally {
       await pool.end();
     }

@@ -159,3 +159,39 @@ describe("a message with which processes have died too often", () => {
     expect(events).toEqual([]);
   });
 });
+
+describe("a message that cannot be read", () => {
+  /** As a store makes its fields on demand. */
+  const unreadable = (n: number, key: string | null): Message => ({
+    ...message(n, key),
+    get body(): string {
+      throw new Error("there is none");
+    },
+  });
+  const read = (_: number, messages: readonly Message[]) =>
+    messages.map(({ body }) => (body === "{}" ? PUBLISHED : FAILED));
+
+  it("makes its publisher throw, is dead at once, and holds up only its key", async () => {
+    const { publish, calls, events } = bench(read, { onDead: "block" });
+    const messages = [message(1, "a"), unreadable(2, "b"), message(3, "b"), unreadable(4, null), message(5, "c")];
+    const { outcomes } = await publish(claimOf(messages));
+    expect(outcomes).toMatchObject([
+      { status: "published" },
+      { status: "dead", error: expect.stringContaining("there is none"), attempts: 1, block: true },
+      { status: "waiting" },
+      { status: "dead", block: false },
+      { status: "published" },
+    ]);
+    expect(calls).toEqual([
+      ["m-1", "m-2", "m-3", "m-4", "m-5"],
+      ["m-1", "m-5"],
+    ]);
+    expect(events).toEqual([]);
+  });
+
+  it("waits for its turn behind others of its key", async () => {
+    const { publish } = bench(read);
+    const { outcomes } = await publish(claimOf([message(1), unreadable(2, "k"), message(3)]));
+    expect(outcomes).toMatchObject([{ status: "published" }, { status: "waiting" }, { status: "waiting" }]);
+  });
+});

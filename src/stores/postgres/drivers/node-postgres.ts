@@ -180,8 +180,8 @@ async function transaction<T>(pool: PgPool, run: (opening: Opening) => Promise<T
  */
 async function terminate(pool: PgPool, processId: number | null | undefined, query = ""): Promise<void> {
   if (processId == null || query === "") return;
-  const text = `select pg_terminate_backend(pid) from pg_stat_activity
-    where pid = $1::text::int and datname = current_database() and state = 'active' and starts_with(query, $2::text)`;
+  const text = `select pg_catalog.pg_terminate_backend(pid) from pg_stat_activity
+    where pid = $1::text::int and datname = pg_catalog.current_database() and state = 'active' and pg_catalog.starts_with(query, $2::text)`;
   const values = [String(processId), query.slice(0, COMPARED)];
   // The handler's failure is what counts.
   await pool.query({ text, values }).catch(() => undefined);
