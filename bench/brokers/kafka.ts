@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { Admin, Consumer, Producer, stringSerializers } from "@platformatic/kafka";
 import { createKafkaPublisher, createKafkaSubscriber } from "../../src/brokers/kafka/index.ts";
-import { sealMessage } from "../../src/brokers/kafka/kafka-record.ts";
+import { sealMessage } from "../../src/brokers/kafka/kafka-envelope.ts";
 import type { Subscriber } from "../../src/index.ts";
 import { createGate } from "../lib/gate.ts";
 import { STREAM } from "../lib/messages.ts";

@@ -3,7 +3,7 @@ import { connect, headers as newHeaders } from "@nats-io/transport-node";
 import { createNatsPublisher, createNatsSubscriber } from "../../src/brokers/nats/index.ts";
 import { NATS_TRANSPORT } from "../../src/brokers/nats/nats-headers.ts";
 import { subjectOf } from "../../src/brokers/nats/nats-subject.ts";
-import { sealEnvelope } from "../../src/brokers/shared/envelope.ts";
+import { sealEnvelope } from "../../src/adapter/envelope.ts";
 import { createGate } from "../lib/gate.ts";
 import { STREAM } from "../lib/messages.ts";
 import { type Broker, CONCURRENCY, CONSUMER, PREFETCH } from "./broker.ts";

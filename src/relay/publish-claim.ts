@@ -73,7 +73,7 @@ class ClaimPublication {
       left = left.filter((i) => this.#outcomes[i] === undefined);
       if (out === undefined && left.length === before) out = noProgress();
       if (out !== undefined && left.length > 0) {
-        await this.#waitOut(out);
+        if (out !== "lease over") await this.#waitOut(out);
         // Much may have happened meanwhile: the lease may be another's.
         const admitted = this.#admitted();
         left = left.filter((i) => admitted.includes(i));
@@ -120,19 +120,19 @@ class ClaimPublication {
   }
 
   /** Sends messages and notes their outcomes; the error of an outage, if there was one. */
-  async #publish(indices: readonly number[]): Promise<TargetOut | undefined> {
+  async #publish(indices: readonly number[]): Promise<TargetOut | "lease over" | undefined> {
     const { messages, alone } = this.#claim;
     const { session, stop, settings } = this.#context;
     this.#failedNow.clear();
     const batch = indices.length === messages.length ? messages : indices.map((i) => messages[i]!);
-    const lease = leaseSignal(session, settings.clock, stop.giveUp);
+    const lease = leaseSignal(session, this.#claim, settings.clock, stop.giveUp);
     // One that is tried alone is waited for: whoever dies has it to blame.
-    const told = alone ? undefined : new ToldResults(this.#claim.kind, batch.length);
+    const told = alone ? undefined : new ToldResults(batch.length);
     let results: readonly (PublishResult | { status: "running" } | undefined)[];
     let thrown: TargetOut | undefined;
     try {
       if (lease.lost) throw leaseRanOut(settings.name);
-      const ended = this.#send(batch, lease, told?.progress);
+      const ended = this.#send(batch, lease, told);
       results = (await (told === undefined ? ended : Promise.race([ended, told.all]))) ?? told!.goOn(ended);
       if (results.length !== batch.length) throw wrongResults(batch.length, results.length);
     } catch (error) {
@@ -142,14 +142,19 @@ class ClaimPublication {
       results = told?.ended() ?? [];
       thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
     }
-    return this.#note(indices, results, told) ?? thrown;
+    const out = this.#note(indices, results, told) ?? thrown;
+    // A lease that is over says nothing of the target: the next round sees it.
+    return out !== undefined && lease.lost ? "lease over" : out;
   }
 
   async #send(
     batch: readonly Message[],
     lease: LeaseSignal,
-    progress: PublishProgress | undefined,
+    told: ToldResults | undefined,
   ): Promise<readonly PublishResult[]> {
+    const { kind } = this.#claim;
+    const mayBegin = (): boolean => lease.mayBegin();
+    const progress: PublishProgress = told === undefined ? { kind, mayBegin } : { kind, mayBegin, onResult: told.tell };
     try {
       return await this.#settings.publisher.publish(batch, lease.signal, progress);
     } finally {
@@ -286,30 +291,29 @@ class ClaimPublication {
 
 /** What a publisher has told of single messages of a batch. */
 class ToldResults {
-  readonly progress: PublishProgress;
   /** Resolves once every message has a result, or is known to take long. */
   readonly all: Promise<undefined>;
+  readonly #allTold: (value: undefined) => void;
   readonly #results: (PublishResult | { status: "running" } | undefined)[];
   readonly #late = new Map<number, PromiseWithResolvers<PublishResult>>();
   #untold: number;
 
-  constructor(kind: Claim["kind"], count: number) {
+  constructor(count: number) {
     this.#results = Array.from({ length: count });
     this.#untold = count;
     const { promise, resolve } = Promise.withResolvers<undefined>();
     this.all = promise;
-    this.progress = {
-      kind,
-      onResult: (index, result) => {
-        const known = this.#results[index];
-        if (index >= count || (known !== undefined && known.status !== "running")) return;
-        this.#results[index] = result;
-        if (known === undefined) this.#untold--;
-        if (result.status !== "running") this.#late.get(index)?.resolve(result);
-        if (this.#untold === 0) resolve(undefined);
-      },
-    };
+    this.#allTold = resolve;
   }
+
+  readonly tell = (index: number, result: PublishResult | { readonly status: "running" }): void => {
+    const known = this.#results[index];
+    if (index >= this.#results.length || (known !== undefined && known.status !== "running")) return;
+    this.#results[index] = result;
+    if (known === undefined) this.#untold--;
+    if (result.status !== "running") this.#late.get(index)?.resolve(result);
+    if (this.#untold === 0) this.#allTold(undefined);
+  };
 
   /** Results as they are now; those that are missing come later, from the publication or its end. */
   goOn(ended: Promise<readonly PublishResult[]>): readonly (PublishResult | { status: "running" } | undefined)[] {

@@ -167,7 +167,7 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
 
   it("sends nothing to a server that blocks publishers, and goes on when it is well again", async () => {
     await bound(stream);
-    const publisher = publisherWith({ confirmTimeoutMs: 700 });
+    const publisher = publisherWith({ timeoutMs: 700 });
     await slot.server.ctl("set_vm_memory_high_watermark", "0.000001");
     try {
       const [first] = await publisher.publish([sample(stream, 1)], never);
