@@ -188,6 +188,23 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
     );
   });
 
+  it("says of what is given up at a stop that it was the stop", async () => {
+    await bound(stream);
+    const publisher = publisherWith();
+    await publisher.publish([sample(stream, 1)], never);
+    const stop = new AbortController();
+    slot.server.pause();
+    try {
+      const publishing = publisher.publish([sample(stream, 2)], stop.signal);
+      await sleep(50);
+      stop.abort(new Error("the stop has reached its deadline"));
+      const message = "Given up: the stop has reached its deadline";
+      expect(await publishing).toMatchObject([{ status: "unavailable", error: { message } }]);
+    } finally {
+      slot.server.resume();
+    }
+  });
+
   it("goes on after the server has closed every connection", async () => {
     await bound(stream);
     const publisher = publisherWith();
