@@ -4,6 +4,7 @@ export { createSubscriber, type BeginSubscription } from "./create-subscriber.ts
 export { RunsOnce, type Subscription } from "./runs-once.ts";
 export { Deliveries, sizeOf, type Delivery } from "./deliveries.ts";
 export { EncodedAhead } from "./encoded-ahead.ts";
+export { fieldText } from "./field-text.ts";
 export { decodeEnvelope, encodeEnvelope, type EnvelopeFormat } from "./envelope.ts";
 export {
   bytesOf,

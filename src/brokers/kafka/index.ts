@@ -17,4 +17,4 @@ export type {
   KafkaTransaction,
   KafkaTransactionalProducer,
 } from "./kafka-client.ts";
-export type { SubscriberEvent } from "../../adapter/subscriber-options.ts";
+export type { SubscriberEvent } from "../../adapter/index.ts";

@@ -1,6 +1,15 @@
+import {
+  bytesOf,
+  decodeEnvelope,
+  encodeEnvelope,
+  fieldName,
+  put,
+  textOrBytes,
+  type EnvelopeFormat,
+  type Fields,
+  type Transport,
+} from "../../adapter/index.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
-import { decodeEnvelope, encodeEnvelope, type EnvelopeFormat } from "../../adapter/envelope.ts";
-import { bytesOf, fieldName, put, textOrBytes, type Fields, type Transport } from "../../adapter/transport.ts";
 
 /** Kafka's headers are bytes; CloudEvents prefixes its attributes with `ce_`. */
 export const KAFKA_TRANSPORT: Transport = { cloudEventPrefixes: ["ce_"], asciiOnly: false };

@@ -1,6 +1,6 @@
+import type { Fields } from "../../adapter/index.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import { deadHeaders } from "../../core/dead-letter.ts";
-import type { Fields } from "../../adapter/transport.ts";
 import { publishAnswer } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";
 import type { HeldMessage } from "./nats-delivery.ts";

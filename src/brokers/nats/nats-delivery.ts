@@ -1,8 +1,6 @@
+import { decodeEnvelope, fieldText, type Delivery } from "../../adapter/index.ts";
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
-import type { Delivery } from "../../adapter/deliveries.ts";
-import { decodeEnvelope } from "../../adapter/envelope.ts";
-import { fieldText } from "../../adapter/field-text.ts";
 import type { NatsMessage } from "./nats-client.ts";
 import { fieldsOf, headersOf, MSG_ID, NATS_TRANSPORT } from "./nats-headers.ts";
 

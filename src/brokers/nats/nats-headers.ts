@@ -1,5 +1,5 @@
+import { put, type Fields, type Transport } from "../../adapter/index.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { put, type Fields, type Transport } from "../../adapter/transport.ts";
 import type { NatsMessage, NatsMessageHeaders } from "./nats-client.ts";
 
 /** Names as the NATS binding of CloudEvents has them; its text is percent-encoded as well. */

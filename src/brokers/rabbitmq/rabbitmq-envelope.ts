@@ -1,6 +1,12 @@
+import {
+  bytesOf,
+  decodeEnvelope,
+  encodeEnvelope,
+  put,
+  type EnvelopeFormat,
+  type Transport,
+} from "../../adapter/index.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
-import { decodeEnvelope, encodeEnvelope, type EnvelopeFormat } from "../../adapter/envelope.ts";
-import { bytesOf, put, type Transport } from "../../adapter/transport.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 const AMQP: Transport = {

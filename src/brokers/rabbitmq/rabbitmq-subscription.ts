@@ -1,9 +1,8 @@
+import { Deliveries, type Delivery, type SubscriberSettings } from "../../adapter/index.ts";
 import { backoffMs } from "../../core/backoff.ts";
 import type { Handle } from "../../core/contracts.ts";
 import { describeError, errorCode, PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
-import { Deliveries, type Delivery } from "../../adapter/deliveries.ts";
-import type { SubscriberSettings } from "../../adapter/subscriber-options.ts";
 import { ConsumerWindow } from "./consumer-window.ts";
 import { endChannel } from "./end-channel.ts";
 import type { RabbitmqChannel, RabbitmqMessage } from "./rabbitmq-client.ts";

@@ -1,7 +1,15 @@
+import {
+  bytesOf,
+  decodeEnvelope,
+  encodeEnvelope,
+  fieldName,
+  put,
+  textOrBytes,
+  type EnvelopeFormat,
+  type Transport,
+} from "../../adapter/index.ts";
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
-import { decodeEnvelope, encodeEnvelope, type EnvelopeFormat } from "../../adapter/envelope.ts";
-import { bytesOf, fieldName, put, textOrBytes, type Transport } from "../../adapter/transport.ts";
 import type { RedisArgument } from "./plain-connection.ts";
 
 /** The field that has the body; all others are the envelope. */

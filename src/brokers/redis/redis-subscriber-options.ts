@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import {
+  deadLetterName,
   flag,
   milliseconds,
   names,
@@ -14,7 +15,6 @@ import {
   type SubscriberOptions,
   type SubscriberSettings,
 } from "../../adapter/index.ts";
-import { deadLetterName } from "../../adapter/dead-letter-name.ts";
 import { requireRedisClient, type RedisClient } from "./redis-client.ts";
 
 export interface RedisSubscriberOptions extends SubscriberOptions {

@@ -1,8 +1,8 @@
+import type { Deliveries } from "../../adapter/index.ts";
 import { backoffMs } from "../../core/backoff.ts";
 import { describeError, PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
 import { deadHeaders } from "../../core/dead-letter.ts";
-import type { Deliveries } from "../../adapter/deliveries.ts";
 import { HeldEntries } from "./held-entries.ts";
 import { brokenEntry, deadEntry, openEntry } from "./redis-envelope.ts";
 import { explainRedis, isReply } from "./redis-errors.ts";

@@ -1,10 +1,10 @@
+import type { SubscriberSettings } from "../../../adapter/index.ts";
 import { backoffMs } from "../../../core/backoff.ts";
 import { runHandling } from "../../../core/causation.ts";
 import { decodePayload } from "../../../core/codec.ts";
 import { describeError, errorCode, PermanentError } from "../../../core/errors.ts";
 import type { HandledMessage, Message } from "../../../core/message.ts";
 import { failureOf } from "../../../core/publish-each.ts";
-import type { SubscriberSettings } from "../../../adapter/subscriber-options.ts";
 import type { DeadLetterForm } from "../dead-letter-forms.ts";
 import type { KafkaRecords, KafkaRecordToSend } from "../kafka-client.ts";
 import { isRefusal, type Failure } from "../kafka-errors.ts";
