@@ -43,6 +43,7 @@ export {
   type SubscriberOptions,
   type SubscriberSettings,
 } from "./subscriber-options.ts";
+export { SubscriberOutage } from "./subscriber-outage.ts";
 export { BatchResults, groupByKey, orderOf, type Keyed } from "../core/batch-results.ts";
 export { publishByKey, type ByKeyOptions } from "../core/by-key.ts";
 export { systemClock } from "../core/clock.ts";
