@@ -1,4 +1,5 @@
 import { backoffMs } from "../core/backoff.ts";
+import { orderOf } from "../core/batch-results.ts";
 import type { Handle, HandleResult } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import type { IncomingMessage } from "../core/message.ts";
@@ -215,9 +216,8 @@ export class Deliveries {
 }
 
 /** Messages of one name are handled one after another: those of a key, and a message and its repeats. */
-function nameOf({ stream = "", key, id }: IncomingMessage): string | undefined {
-  if (key != null) return `${stream}\0${key}`;
-  return id === undefined ? undefined : `\0${id}`;
+function nameOf(message: IncomingMessage): string | undefined {
+  return orderOf(message) ?? (message.id === undefined ? undefined : `\0${message.id}`);
 }
 
 export function sizeOf({ body }: IncomingMessage): number {

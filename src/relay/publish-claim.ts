@@ -1,4 +1,5 @@
 import { backoffMs } from "../core/backoff.ts";
+import { orderOf } from "../core/batch-results.ts";
 import type { Claim, Outcome, PublishProgress, PublishResult, QueueSession } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
@@ -6,6 +7,7 @@ import { leaseSignal, type LeaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
 import type { RouteOutages } from "./route-outages.ts";
 import type { TargetOutage } from "./target-outage.ts";
+import { ToldResults } from "./told-results.ts";
 
 const PUBLISHED: Outcome = { status: "published" };
 const WAITING: Outcome = { status: "waiting" };
@@ -205,8 +207,7 @@ class ClaimPublication {
         return PUBLISHED;
       }
       case "held": {
-        const message = this.#claim.messages[i]!;
-        return this.#keyOf(message) !== undefined && this.#failed.has(nameOf(message)) ? WAITING : undefined;
+        return this.#isBehindFailed(i) ? WAITING : undefined;
       }
       case "unavailable":
         return this.#postponed(i, result.route!, result);
@@ -229,7 +230,7 @@ class ClaimPublication {
     const message = this.#claim.messages[i]!;
     const ordered = this.#keyOf(message) !== undefined;
     const failed = ordered ? this.#failed : this.#failedNow;
-    if (error === undefined && message.key !== null && failed.has(nameOf(message))) {
+    if (error === undefined && failed.has(orderOf(message) ?? "")) {
       if (ordered) this.#outcomes[i] = WAITING;
       return undefined;
     }
@@ -262,9 +263,10 @@ class ClaimPublication {
   /** The message did not go through: what comes behind it in its key waits. */
   #hold(i: number): void {
     const message = this.#claim.messages[i]!;
-    if (message.key === null) return;
-    this.#failed.add(nameOf(message));
-    this.#failedNow.add(nameOf(message));
+    const order = orderOf(message);
+    if (order === undefined) return;
+    this.#failed.add(order);
+    this.#failedNow.add(order);
     const key = this.#keyOf(message);
     if (key === undefined || this.#settings.publisher.keepsKeyOrder) return;
     // The publisher has not been given them yet.
@@ -285,65 +287,8 @@ class ClaimPublication {
   }
 
   #keyOf(message: Message): string | undefined {
-    return message.key === null || this.#settings.unordered.includes(message.stream) ? undefined : nameOf(message);
+    return message.key === null || this.#settings.unordered.includes(message.stream) ? undefined : orderOf(message);
   }
-}
-
-/** What a publisher has told of single messages of a batch. */
-class ToldResults {
-  /** Resolves once every message has a result, or is known to take long. */
-  readonly all: Promise<undefined>;
-  readonly #allTold: (value: undefined) => void;
-  readonly #results: (PublishResult | { status: "running" } | undefined)[];
-  readonly #late = new Map<number, PromiseWithResolvers<PublishResult>>();
-  #untold: number;
-
-  constructor(count: number) {
-    this.#results = Array.from({ length: count });
-    this.#untold = count;
-    const { promise, resolve } = Promise.withResolvers<undefined>();
-    this.all = promise;
-    this.#allTold = resolve;
-  }
-
-  readonly tell = (index: number, result: PublishResult | { readonly status: "running" }): void => {
-    const known = this.#results[index];
-    if (index >= this.#results.length || (known !== undefined && known.status !== "running")) return;
-    this.#results[index] = result;
-    if (known === undefined) this.#untold--;
-    if (result.status !== "running") this.#late.get(index)?.resolve(result);
-    if (this.#untold === 0) this.#allTold(undefined);
-  };
-
-  /** Results as they are now; those that are missing come later, from the publication or its end. */
-  goOn(ended: Promise<readonly PublishResult[]>): readonly (PublishResult | { status: "running" } | undefined)[] {
-    const now = [...this.#results];
-    for (const [index, result] of now.entries()) {
-      if (result!.status === "running") this.#late.set(index, Promise.withResolvers<PublishResult>());
-    }
-    ended.then(
-      (results) => this.#end((index) => results[index]),
-      (error: unknown) => this.#end(() => ({ status: "unavailable", error })),
-    );
-    return now;
-  }
-
-  /** The final results that were told before the publication ended with an error. */
-  ended(): (PublishResult | undefined)[] {
-    return this.#results.map((result) => (result?.status === "running" ? undefined : result));
-  }
-
-  late(index: number): Promise<PublishResult> {
-    return this.#late.get(index)!.promise;
-  }
-
-  #end(resultOf: (index: number) => PublishResult | undefined): void {
-    for (const [index, { resolve }] of this.#late) resolve(resultOf(index) ?? { status: "unavailable" });
-  }
-}
-
-function nameOf({ stream, key }: Message): string {
-  return `${stream}\0${key}`;
 }
 
 function byCrashes(claim: Claim, { session, settings }: PublicationContext): Outcome {
