@@ -55,6 +55,24 @@ describe("publishByKey", () => {
     }
   });
 
+  it("begins nothing more once the lease is over, though the signal has not aborted yet", async () => {
+    const begun: number[] = [];
+    let over = false;
+    const results = await publishByKey(
+      [m(0, "a"), m(1, "b"), m(2, "a"), m(3, null), m(4, "b")],
+      async ({ n }) => {
+        begun.push(n);
+        await sleep(1);
+        over = true;
+        return published;
+      },
+      { concurrency: 2, signal, progress: { kind: "new", mayBegin: () => !over } },
+    );
+    expect(begun).toEqual([0, 1]);
+    const statuses = results.map(({ status }) => status);
+    expect(statuses).toEqual(["published", "published", "unavailable", "unavailable", "unavailable"]);
+  });
+
   it("stops a key at its first failure and nothing else", async () => {
     const tried: number[] = [];
     const messages = [m(0, "a"), m(1, "b"), m(2, "a"), m(3, null), m(4, "a", "other"), m(5, "b")];
