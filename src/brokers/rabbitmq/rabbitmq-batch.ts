@@ -93,18 +93,24 @@ export class RabbitmqBatch {
   }
 
   #pump(): void {
-    while (!this.#over && !this.#alone && this.#inFlight.size < this.#limit && !this.#channel.ended) {
+    while (this.#hasRoom && this.#hasNext) {
       // Asked before each message: it may be long since the last one.
       if (!this.#batch.mayBegin()) break;
-      const i = this.#take();
-      if (i === undefined) break;
-      this.#send(i);
+      this.#send(this.#take());
     }
     if (!this.#over && this.#inFlight.size === 0) this.#landed();
   }
 
-  #take(): number | undefined {
-    return this.#chains.take() ?? (this.#inFlight.size === 0 ? this.#large.shift() : undefined);
+  get #hasRoom(): boolean {
+    return !this.#over && !this.#alone && this.#inFlight.size < this.#limit && !this.#channel.ended;
+  }
+
+  get #hasNext(): boolean {
+    return this.#chains.size > 0 || (this.#inFlight.size === 0 && this.#large.length > 0);
+  }
+
+  #take(): number {
+    return this.#chains.take() ?? this.#large.shift()!;
   }
 
   #send(i: number): void {
