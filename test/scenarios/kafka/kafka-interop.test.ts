@@ -64,6 +64,24 @@ async function subscribe(topic: string, more: Partial<KafkaSubscriberOptions> = 
   return { got, events, subscriber };
 }
 
+describe.skipIf(slot.skipped)("two batches of one Kafka publisher", () => {
+  it("a batch that waits for a long one is not out: both go through", async () => {
+    const topic = await topicWithDead({}, 1);
+    // Each message is a request of its own, so that the batch takes much longer than an answer may.
+    const body = JSON.stringify("x".repeat(1000));
+    const long = Array.from({ length: 300 }, () => sample(topic, 0, { key: "a", body }));
+    const one = publisher({ maxBatchBytes: 1024, timeoutMs: 250 });
+    const progress = (kind: "new" | "retry") => ({ kind, mayBegin: () => true, onResult: () => undefined });
+    await one.publish([sample(topic, 0)], never());
+    const startedAt = performance.now();
+    const fresh = one.publish(long, never(), progress("new"));
+    const again = one.publish([sample(topic, 1, { key: "b" })], never(), progress("retry"));
+    expect(statuses(await again)).toEqual(["published"]);
+    expect(new Set(statuses(await fresh))).toEqual(new Set(["published"]));
+    expect(performance.now() - startedAt).toBeGreaterThan(250);
+  });
+});
+
 describe.skipIf(slot.skipped)("Kafka and clients of others", () => {
   it("kcat reads what we publish: keys, headers, and the partition that it would have chosen", async () => {
     const topic = await topicWithDead();

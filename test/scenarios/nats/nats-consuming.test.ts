@@ -9,7 +9,7 @@ import {
   type NatsConnection as Client,
   type NatsSubscriberOptions,
 } from "../../../src/brokers/nats/index.ts";
-import type { SubscriberEvent } from "../../../src/brokers/shared/subscriber-options.ts";
+import type { SubscriberEvent } from "../../../src/adapter/subscriber-options.ts";
 import type { HandleResult, Subscriber } from "../../../src/core/contracts.ts";
 import type { IncomingMessage, Message } from "../../../src/core/message.ts";
 import { eventually } from "../../../src/testing/index.ts";
@@ -118,7 +118,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     await send(samples(world.stream, ["a"], 20));
     await takeAndDie(10);
     const { got, handle, until } = recorder();
-    await (await subscriber({ shared: true })).start("c", handle);
+    await (await subscriber({ ordered: false })).start("c", handle);
     await until(10);
     expect(payloadsOf(got.slice(0, 10), "a")).toEqual(numbers(10, 20));
     await until(20);

@@ -82,7 +82,7 @@ describe.skipIf(slot.skipped)("publishing to JetStream", () => {
       const name = `heard${randomUUID().slice(0, 8)}`;
       const listener = world.direct.subscribe(`${name}.>`, { callback: (_, message) => void message.respond(answer) });
       await world.direct.flush();
-      const one = await publisher({ ackTimeoutMs: 200 });
+      const one = await publisher({ timeoutMs: 200 });
       const all = samples(name, ["a", "b"], 2);
       expect(new Set(statuses(await one.publish(all, never())))).toEqual(new Set(["unavailable"]));
       await stream(name);

@@ -4,12 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import type { TestDatabase } from "../../harness/index.ts";
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
-import {
-  consumeInEveryWay,
-  relayInEveryWay,
-  writeInEveryWay,
-  type PoolStore,
-} from "../scenarios/support/whole-scene.ts";
+import { consumeInEveryWay, relayInEveryWay, writeInEveryWay, type PoolStore } from "../support/whole-scene.ts";
 
 const DOCS = new URL("../../../docs/stores/postgres.md", import.meta.url);
 /** No right, and what cannot be done to a view. */

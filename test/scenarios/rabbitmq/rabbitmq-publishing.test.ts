@@ -167,7 +167,7 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
 
   it("sends nothing to a server that blocks publishers, and goes on when it is well again", async () => {
     await bound(stream);
-    const publisher = publisherWith({ confirmTimeoutMs: 700 });
+    const publisher = publisherWith({ timeoutMs: 700 });
     await slot.server.ctl("set_vm_memory_high_watermark", "0.000001");
     try {
       const [first] = await publisher.publish([sample(stream, 1)], never);
@@ -186,6 +186,23 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
       },
       { what: "publishing again", intervalMs: 50 },
     );
+  });
+
+  it("says of what is given up at a stop that it was the stop", async () => {
+    await bound(stream);
+    const publisher = publisherWith();
+    await publisher.publish([sample(stream, 1)], never);
+    const stop = new AbortController();
+    slot.server.pause();
+    try {
+      const publishing = publisher.publish([sample(stream, 2)], stop.signal);
+      await sleep(50);
+      stop.abort(new Error("the stop has reached its deadline"));
+      const message = "Given up: the stop has reached its deadline";
+      expect(await publishing).toMatchObject([{ status: "unavailable", error: { message } }]);
+    } finally {
+      slot.server.resume();
+    }
   });
 
   it("goes on after the server has closed every connection", async () => {

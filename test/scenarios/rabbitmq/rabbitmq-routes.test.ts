@@ -268,7 +268,7 @@ describe.skipIf(slot.skipped)("a route of RabbitMQ", () => {
     for (const kind of ["new", "retry"] as const) {
       const told = new Map<number, unknown>();
       const onResult = (i: number, result: unknown): void => void told.set(i, result);
-      const results = await publisher.publish(batch, never, { kind, onResult });
+      const results = await publisher.publish(batch, never, { kind, mayBegin: () => true, onResult });
       expect(statuses(results)).toEqual(["published", "published", "published", "published", "unavailable"]);
       expect(told).toEqual(new Map(results.entries()));
     }

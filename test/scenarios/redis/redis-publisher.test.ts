@@ -47,6 +47,34 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     });
   }
 
+  it("a batch that is given up does not take one of the other kind with it, and says why", async () => {
+    const one = publisher();
+    const progress = (how: "new" | "retry") => ({ kind: how, mayBegin: () => true, onResult: () => undefined });
+    const send = (how: "new" | "retry", signal = never) =>
+      one.publish(samples("orders", [how], 3), signal, progress(how));
+    await Promise.all([send("new"), send("retry")]);
+    await probe.command("CLIENT", "PAUSE", "60000", "WRITE");
+    const stop = new AbortController();
+    const [fresh, again] = [send("new"), send("retry", stop.signal)];
+    await sleep(50);
+    stop.abort(new Error("the stop has reached its deadline"));
+    const given = await again;
+    await probe.command("CLIENT", "UNPAUSE");
+    expect(statuses(await fresh)).toEqual(published(3));
+    expect(given[0]).toMatchObject({ status: "unavailable" });
+    expect(errorOf(given[0])).toContain("Given up: the stop has reached its deadline");
+  });
+
+  it("counts as out when nothing is answered within timeoutMs", async () => {
+    const one = publisher({ timeoutMs: 200 });
+    await one.publish(samples("orders", ["a"], 1), never);
+    await probe.command("CLIENT", "PAUSE", "60000", "WRITE");
+    const results = await one.publish(samples("orders", ["a"], 2), never);
+    await probe.command("CLIENT", "UNPAUSE");
+    expect(errorOf(results[0])).toContain("did not answer within 200 ms");
+    expect(statuses(await one.publish(samples("orders", ["b"], 2), never))).toEqual(published(2));
+  });
+
   it("keeps the order of keys through one kill after the other", async () => {
     const keys = ["a", "b", "c"];
     const one = publisher();
