@@ -2,7 +2,11 @@ import { writeFileSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
 import { resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { COMPARISONS } from "./against/index.ts";
+import { checkOutRef, resolveRef } from "./against/ref-checkout.ts";
+import { sidesOf } from "./against/sides.ts";
 import { createContext } from "./lib/context.ts";
+import { OptionError } from "./lib/option-error.ts";
 import { Report } from "./lib/report.ts";
 import { withClient } from "./lib/with-client.ts";
 import { SECTIONS } from "./sections/index.ts";
@@ -12,6 +16,8 @@ const HELP = `npm run bench [-- options]
 
   --quick        short rounds: the run ends within 50 s; brokers only if they are named
   --only a,b     only these sections
+  --against REF  this working tree against a commit, side by side in one run: drain, enqueue, latency, inbox, brokers,
+                 mongodb; the ratios against_… are this/REF, above 1: this is better
   --json FILE    write figures and ratios to a file as well
   --help         this text
 
@@ -25,6 +31,7 @@ interface Options {
   quick: boolean;
   only: SectionName[];
   json: string | undefined;
+  against: string | undefined;
 }
 
 function parseOptions(): Options | undefined {
@@ -33,20 +40,26 @@ function parseOptions(): Options | undefined {
       quick: { type: "boolean", default: false },
       only: { type: "string" },
       json: { type: "string" },
+      against: { type: "string" },
       help: { type: "boolean", short: "h", default: false },
     },
   });
   if (values.help) return undefined;
-  const all = Object.keys(SECTIONS) as SectionName[];
+  const comparing = values.against !== undefined;
+  if (values.against !== undefined) resolveRef(values.against);
+  const all = (Object.keys(SECTIONS) as SectionName[]).filter((name) => !comparing || COMPARISONS[name] !== undefined);
   const only = values.only?.split(",").map((name) => name.trim());
   const unknown = only?.find((name) => !all.includes(name as SectionName));
-  if (unknown !== undefined) throw new Error(`there is no section "${unknown}"; there are ${all.join(", ")}`);
+  if (unknown !== undefined)
+    throw new OptionError(
+      `there is no section "${unknown}"${comparing ? " to compare" : ""}; there are ${all.join(", ")}`,
+    );
   const runsAnyway = (name: SectionName): boolean =>
     SECTIONS[name].byDefault === "full" ? !values.quick : SECTIONS[name].byDefault === true;
   const chosen = all.filter((name) => (only === undefined ? runsAnyway(name) : only.includes(name)));
   // npm runs this in bench/; a relative path means the folder it was called from.
   const json = values.json === undefined ? undefined : resolve(process.env["INIT_CWD"] ?? ".", values.json);
-  return { quick: values.quick, only: chosen, json };
+  return { quick: values.quick, only: chosen, json, against: values.against };
 }
 
 async function environment(url: string): Promise<Record<string, string | number>> {
@@ -68,22 +81,28 @@ async function environment(url: string): Promise<Record<string, string | number>
   };
 }
 
-async function main({ quick, only, json }: Options): Promise<void> {
-  const report = new Report();
+async function main({ quick, only, json, against }: Options): Promise<void> {
+  using ref = against === undefined ? undefined : checkOutRef(against);
+  const report = new Report(ref === undefined ? undefined : `of the medians, this/${ref.ref}; above 1: this is better`);
   await using context = await createContext(report, quick);
   const where = await environment(context.server.url);
   console.log(
     `PostgreSQL ${where["postgres"]}, fsync ${where["fsync"]}; Node ${where["node"]}; ${where["cpus"]} CPUs\n`,
   );
+  const sides = ref === undefined ? undefined : sidesOf(context, ref);
   for (const name of only) {
-    await SECTIONS[name].run(context);
+    await (sides === undefined ? SECTIONS[name].run(context) : COMPARISONS[name]?.(sides));
     await context.clear();
   }
   const seconds = Math.round(performance.now() / 1000);
-  console.log(`\nFigures (rates: best of the rounds; payloads of 250 bytes; ${seconds} s in all)`);
+  const kind = ref === undefined ? "rates: best" : "medians";
+  console.log(`\nFigures (${kind} of the rounds; payloads of 250 bytes; ${seconds} s in all)`);
   report.print();
   if (json === undefined) return;
-  const file = { ...report.toJSON(), environment: { ...where, quick, sections: only, seconds } };
+  const file = {
+    ...report.toJSON(),
+    environment: { ...where, ...(ref && { against: ref.commit }), quick, sections: only, seconds },
+  };
   writeFileSync(json, `${JSON.stringify(file, undefined, 2)}\n`);
   console.log(`\nwritten to ${json}`);
 }
@@ -93,6 +112,9 @@ try {
   if (options === undefined) console.log(HELP);
   else await main(options);
 } catch (error) {
-  console.error(error instanceof Error ? (error.stack ?? error.message) : error);
+  const isOption =
+    error instanceof OptionError || String((error as { code?: unknown })?.code).startsWith("ERR_PARSE_ARGS");
+  if (isOption) console.error((error as Error).message);
+  else console.error(error instanceof Error ? (error.stack ?? error.message) : error);
   process.exitCode = 1;
 }

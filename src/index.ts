@@ -37,4 +37,4 @@ export {
   type ReconcilerConfig,
   type RelayConfig,
   type TxboxConfig,
-} from "./cli/define-config.ts";
+} from "./config/define-config.ts";

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { Admin, Consumer, Producer, stringSerializers } from "@platformatic/kafka";
 import { createKafkaPublisher, createKafkaSubscriber } from "../../src/brokers/kafka/index.ts";
-import { sealMessage } from "../../src/brokers/kafka/kafka-record.ts";
 import type { Subscriber } from "../../src/index.ts";
 import { createGate } from "../lib/gate.ts";
 import { STREAM } from "../lib/messages.ts";
@@ -52,7 +51,9 @@ export async function openKafka(address: string): Promise<Broker> {
     unread: async () => distance(await committed(), await ends()),
     publisher: () => Promise.resolve(createKafkaPublisher({ producer })),
     subscriber: () => Promise.resolve(withConsumer(consumer(), producer)),
-    rawPublisher(messages) {
+    async rawPublisher(messages) {
+      // No part of the API: a commit that this one is compared with may not have it.
+      const { sealMessage } = await import("../../src/brokers/kafka/kafka-record.ts");
       // Text, as an application has it: the client makes bytes of it.
       const ready = messages.map((message) => ({
         topic: STREAM,
@@ -60,9 +61,7 @@ export async function openKafka(address: string): Promise<Broker> {
         value: String(message.body),
         headers: textHeadersOf(sealMessage(message, STREAM, "native", undefined).headers),
       }));
-      return Promise.resolve((from: number, to: number) =>
-        textProducer.send({ messages: ready.slice(from, to), acks: -1 }),
-      );
+      return (from: number, to: number) => textProducer.send({ messages: ready.slice(from, to), acks: -1 });
     },
     async rawConsumer(handle) {
       const gate = createGate(CONCURRENCY);

@@ -1,6 +1,7 @@
 import pg from "pg";
 import { CONCURRENCY, CONSUMER } from "../brokers/broker.ts";
 import type { Broker, PublishRaw } from "../brokers/broker.ts";
+import type { Message } from "../../src/index.ts";
 import { insertOrder } from "../lib/business.ts";
 import { consumeAll } from "../lib/consume-all.ts";
 import type { Contestant, DrainOptions } from "../lib/contestant.ts";
@@ -25,6 +26,12 @@ export function createBrokerRaw(url: string, broker: Broker): Contestant {
     }
   };
 
+  const feed = async (messages: readonly Message[]): Promise<void> => {
+    await (
+      await broker.rawPublisher(messages)
+    )(0, messages.length);
+  };
+
   return {
     setup: () => createHandWritten(url).setup(),
     async fill(messages) {
@@ -38,7 +45,7 @@ export function createBrokerRaw(url: string, broker: Broker): Contestant {
       return { handled: await broker.arrived(), left: 0, ...time };
     },
     consume: (messages) =>
-      consumeAll(broker, messages, (done) =>
+      consumeAll(broker, messages, feed, (done) =>
         broker.rawConsumer(async ({ id, body }) => {
           await handle(id, JSON.parse(body) as Order);
           done();

@@ -3,7 +3,7 @@ import pg from "pg";
 import type { Broker } from "../brokers/broker.ts";
 import { CONCURRENCY, CONSUMER } from "../brokers/broker.ts";
 import { createInbox, createOutbox, createRelay } from "../../src/index.ts";
-import type { Subscriber } from "../../src/index.ts";
+import type { Message, Subscriber } from "../../src/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import { createBusinessTable, insertOrder } from "../lib/business.ts";
 import { consumeAll } from "../lib/consume-all.ts";
@@ -43,6 +43,12 @@ export function createBrokerTxbox(url: string, broker: Broker): Contestant {
     client.release();
   };
 
+  const feed = async (messages: readonly Message[]): Promise<void> => {
+    const results = await (await publisher).publish(messages, new AbortController().signal);
+    const failed = results.find(({ status }) => status !== "published");
+    if (failed !== undefined) throw new Error(`a message for the consumer was not published: ${failed.status}`);
+  };
+
   return {
     async setup() {
       await store.migrator.migrate();
@@ -65,7 +71,7 @@ export function createBrokerTxbox(url: string, broker: Broker): Contestant {
       return { handled: await broker.arrived(), left: messages - published, ...time };
     },
     consume: (messages) =>
-      consumeAll(broker, messages, async (done) => {
+      consumeAll(broker, messages, feed, async (done) => {
         const inbox = createInbox<Events, pg.ClientBase>({ store, consumer: CONSUMER });
         inbox.on(TYPE, (tx, { payload }) => insertOrder(tx, payload.seq));
         await inbox.start(observed(await broker.subscriber(), done));

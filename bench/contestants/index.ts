@@ -14,6 +14,8 @@ const CONTESTANTS = {
     (await import("./pg-transactional-outbox.ts")).createPgTransactionalOutbox(url),
   "broker-txbox": async (url, more) =>
     (await import("./broker-txbox.ts")).createBrokerTxbox(url, await openBroker(more)),
+  "mongodb-claims": async (url) => (await import("./mongodb.ts")).createMongodb(url, "claims"),
+  "mongodb-stream": async (url) => (await import("./mongodb.ts")).createMongodb(url, "stream"),
   "broker-raw": async (url, more) => (await import("./broker-raw.ts")).createBrokerRaw(url, await openBroker(more)),
 } satisfies Record<string, (url: string, more: readonly string[]) => Promise<Contestant>>;
 

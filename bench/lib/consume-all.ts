@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Broker } from "../brokers/broker.ts";
+import type { Message } from "../../src/index.ts";
 import type { ConsumeResult } from "./contestant.ts";
 import { createMessages } from "./messages.ts";
 import { stopwatch } from "./stopwatch.ts";
@@ -16,12 +17,13 @@ const DEADLINE_MS = 60_000;
 export async function consumeAll(
   broker: Broker,
   messages: number,
+  publish: (messages: readonly Message[]) => Promise<unknown>,
   start: (done: () => void) => Promise<() => Promise<void>>,
 ): Promise<ConsumeResult> {
   await broker.reset();
   const total = messages + SETTLING;
-  const publish = await broker.rawPublisher(createMessages(total));
-  for (let from = 0; from < total; from += FEED) await publish(from, Math.min(total, from + FEED));
+  const all = createMessages(total);
+  for (let from = 0; from < total; from += FEED) await publish(all.slice(from, from + FEED));
 
   const finished = Promise.withResolvers<void>();
   let handled = 0;

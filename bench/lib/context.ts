@@ -27,6 +27,8 @@ export interface Context {
   checkpoint(): Promise<void>;
   /** Starts a contestant in a process of its own; it ends with the section. `more` is for those that need more. */
   player(name: ContestantName, url: string, ...more: string[]): Player;
+  /** The same, with the sources beside another folder of the benchmark. */
+  playerIn(bench: string, name: ContestantName, url: string, ...more: string[]): Player;
   /** Ends the players started since the last call. */
   clear(): Promise<void>;
 }
@@ -34,6 +36,10 @@ export interface Context {
 export async function createContext(report: Report, quick: boolean): Promise<Context & AsyncDisposable> {
   const server = await startPostgres({ fsync: true, owned: true, settings: SETTINGS });
   let players: Player[] = [];
+  const keep = (player: Player): Player => {
+    players.push(player);
+    return player;
+  };
   const clear = async (): Promise<void> => {
     await Promise.all(players.map((player) => player.stop()));
     players = [];
@@ -52,11 +58,8 @@ export async function createContext(report: Report, quick: boolean): Promise<Con
     async checkpoint() {
       await withClient(server.url, (client) => client.query("checkpoint"));
     },
-    player(name, url, ...more) {
-      const player = startPlayer(name, url, more);
-      players.push(player);
-      return player;
-    },
+    player: (name, url, ...more) => keep(startPlayer(name, url, more)),
+    playerIn: (bench, name, url, ...more) => keep(startPlayer(name, url, more, bench)),
     clear,
     async [Symbol.asyncDispose]() {
       await clear();

@@ -1,5 +1,6 @@
 import { fork } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { ContestantName } from "../contestants/index.ts";
 import type { Operations } from "./player-process.ts";
@@ -14,7 +15,7 @@ export interface Player extends Call {
   stop(): Promise<void>;
 }
 
-const PROCESS = fileURLToPath(new URL("player-process.ts", import.meta.url));
+const BENCH = fileURLToPath(new URL("..", import.meta.url));
 
 /** Nothing here takes that long unless it hangs. */
 const CALL_MS = 300_000;
@@ -26,8 +27,9 @@ interface Reply {
   error?: string;
 }
 
-export function startPlayer(name: ContestantName, url: string, more: readonly string[]): Player {
-  const child = fork(PROCESS, [name, url, ...more], {
+/** `bench`: the folder of the benchmark whose sources it runs; the present one unless another is given. */
+export function startPlayer(name: ContestantName, url: string, more: readonly string[], bench = BENCH): Player {
+  const child = fork(join(bench, "lib", "player-process.ts"), [name, url, ...more], {
     // For everybody what the documentation advises for a relay; the peers are as fast with it as without.
     execArgv: ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=16"],
     // Whoever installs txbox has JavaScript: the memory of what makes it of TypeScript is not the relay's.

@@ -1,4 +1,4 @@
-import { best, median } from "./stats.ts";
+import { best, median, middle } from "./stats.ts";
 
 export interface Figure {
   /** Throughput: the best of the rounds. */
@@ -21,6 +21,11 @@ export interface Ratio {
 export class Report {
   readonly figures = new Map<string, Figure>();
   readonly ratios = new Map<string, Ratio>();
+  readonly #ratioNote: string;
+
+  constructor(ratioNote = "of the best rounds, enqueue: the middle of its slices; of the medians beside it") {
+    this.#ratioNote = ratioNote;
+  }
 
   figure(name: string, value: number, unit: string, note?: string): void {
     this.figures.set(name, { value, unit, ...(note === undefined ? {} : { note }) });
@@ -47,6 +52,18 @@ export class Report {
     return value;
   }
 
+  /**
+   * The medians of two commits and their ratio, this one's to the other's. Where less is better it is turned round: above 1
+   * always means that this one is better.
+   */
+  compared(name: string, present: number[], older: number[], scale: { unit: string; lessIsBetter?: boolean }): void {
+    const { unit, lessIsBetter = false } = scale;
+    const [a, b] = [middle(present), middle(older)];
+    this.figures.set(`${name}_this`, { value: a, unit, rounds: present, note: lessIsBetter ? "less is better" : "" });
+    this.figures.set(`${name}_ref`, { value: b, unit, rounds: older });
+    this.ratios.set(`against_${name}`, { value: lessIsBetter ? b / a : a / b, goal: "≥ 0.97" });
+  }
+
   print(): void {
     table(
       ["figure", "value", "median", "unit", "note"],
@@ -59,7 +76,7 @@ export class Report {
       ]),
     );
     if (this.ratios.size === 0) return;
-    console.log("\nRatios (of the best rounds, enqueue: the middle of its slices; of the medians beside it)");
+    console.log(`\nRatios (${this.#ratioNote})`);
     table(
       ["ratio", "value", "of medians", "goal"],
       Array.from(this.ratios, ([name, { value, ofMedians, goal }]) => [

@@ -2,6 +2,11 @@ export function median(values: readonly number[]): number {
   return quantile(values, 0.5);
 }
 
+/** Of an even number of values the mean of the two in the middle. */
+export function middle(values: readonly number[]): number {
+  return (quantile(values, 0.5) + quantile(values, (Math.floor(values.length / 2) + 1) / values.length)) / 2;
+}
+
 /** Nearest rank. */
 export function quantile(values: readonly number[], q: number): number {
   const sorted = values.toSorted((a, b) => a - b);

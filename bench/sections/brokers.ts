@@ -13,19 +13,27 @@ export const summary =
   "PostgreSQL to each broker against its raw client, and into the inbox against a consumer by hand";
 
 /** So many that a round takes about as long with each. */
-const PUBLISHED: Record<BrokerName, { quick: number; full: number }> = {
+export const PUBLISHED: Record<BrokerName, { quick: number; full: number }> = {
   rabbitmq: { quick: 8000, full: 30_000 },
   kafka: { quick: 30_000, full: 100_000 },
   nats: { quick: 8000, full: 30_000 },
   redis: { quick: 30_000, full: 100_000 },
 };
-const CONSUMED = { quick: 800, full: 5000 };
+export const CONSUMED = { quick: 800, full: 5000 };
 const PUBLISHING = { quick: { count: 6, budgetMs: 5000 }, full: { count: 10, budgetMs: 90_000 } };
 /** A relay runs for weeks: what counts is its speed when the compiler is done with it, and with the client. */
-const WARM_UPS = 3;
+export const WARM_UPS = 3;
 const CONSUMING = { quick: { count: 4, budgetMs: 2500 }, full: { count: 8, budgetMs: 60_000 } };
 
-export async function run(context: Context): Promise<void> {
+export function run(context: Context): Promise<void> {
+  return withBrokers(context, (name, address) => measure(context, name, address));
+}
+
+/** Runs `measureOne` with each broker for which there is a server. */
+export async function withBrokers(
+  context: Context,
+  measureOne: (name: BrokerName, address: string) => Promise<void>,
+): Promise<void> {
   for (const name of Object.keys(BROKERS) as BrokerName[]) {
     context.say(`brokers: starting ${name}`);
     // One at a time: even an idle server would take part.
@@ -38,7 +46,7 @@ export async function run(context: Context): Promise<void> {
       continue;
     }
     try {
-      await measure(context, name, slot.server.address);
+      await measureOne(name, slot.server.address);
       await context.clear();
     } finally {
       await slot.stop();

@@ -125,7 +125,7 @@ async function writeHealthy(
     await commit(numbers.map((n) => ({ key: n % 2 === 0 ? `healthy-${n % 50}` : `once-${n}`, n })));
     for (const n of numbers) committed[n] = process.hrtime.bigint();
     const next = startedAt + ((tick + 1) * 1000) / COMMITS;
-    if (next > performance.now()) await sleep(next - performance.now());
+    await sleep(Math.max(0, next - performance.now()));
   }
   // The last ones are on their way.
   await sleep(200);

@@ -27,7 +27,7 @@ export async function run(context: Context): Promise<void> {
     const { consumer, producer } = pairs[i] as Pair;
     await consumer.listen();
     context.say(`latency: ${name}, ${PER_SECOND} messages a second`);
-    const waits = await measure(consumer, producer, context.quick ? quickSeconds : 10);
+    const waits = await measureWaits(consumer, producer, context.quick ? quickSeconds : 10);
     context.report.figure(`latency_${key}_p50`, quantile(waits, 0.5), "ms", how);
     context.report.figure(`latency_${key}_p99`, quantile(waits, 0.99), "ms", how);
     context.report.figure(`latency_${key}_max`, quantile(waits, 1), "ms", how);
@@ -50,7 +50,7 @@ async function prepare(context: Context, name: ContestantName): Promise<Pair> {
 }
 
 /** Writer and consumer are two processes: nothing but the database tells the consumer of a message. */
-async function measure(consumer: Player, producer: Player, seconds: number): Promise<number[]> {
+export async function measureWaits(consumer: Player, producer: Player, seconds: number): Promise<number[]> {
   const committed = await producer.write({ perSecond: PER_SECOND, seconds, connections: CONNECTIONS });
   const arrivals = await allArrived(consumer, committed.length);
   const start = Math.min(...committed.map(([, time]) => Number(time)));
@@ -71,10 +71,24 @@ async function allArrived(consumer: Player, count: number): Promise<Map<number, 
   return new Map(times.map(([seq, time]) => [seq, BigInt(time)]));
 }
 
-/** CPU of the relay's process and of its connections while there is nothing to do, in percent of one core. */
 async function idle(context: Context, relay: Player): Promise<void> {
   const ms = context.quick ? 2000 : 10_000;
   context.say(`latency: idle relay for ${ms / 1000} s`);
+  const { client, server } = await idleCpu(context, relay, ms);
+  context.report.figure("idle_relay_client", client, "% of a core");
+  if (server === undefined) return;
+  context.report.figure("idle_relay_server", server, "% of a core");
+  context.report.figure("idle_relay", client + server, "% of a core", "goal ≤ 2");
+}
+
+interface IdleCpu {
+  client: number;
+  /** Undefined where /proc is not there. */
+  server: number | undefined;
+}
+
+/** CPU of the relay's process and of its connections while there is nothing to do, in percent of one core. */
+export async function idleCpu(context: Context, relay: Player, ms: number): Promise<IdleCpu> {
   await sleep(500);
   const startedAt = performance.now();
   const before = (await relay.usage()).cpuMs;
@@ -83,10 +97,5 @@ async function idle(context: Context, relay: Player): Promise<void> {
   const serverMs = await meter.stop();
   const clientMs = (await relay.usage()).cpuMs - before;
   const percent = (cpuMs: number): number => (cpuMs * 100) / (performance.now() - startedAt);
-  const client = percent(clientMs);
-  context.report.figure("idle_relay_client", client, "% of a core");
-  if (serverMs === undefined) return;
-  const server = percent(serverMs);
-  context.report.figure("idle_relay_server", server, "% of a core");
-  context.report.figure("idle_relay", client + server, "% of a core", "goal ≤ 2");
+  return { client: percent(clientMs), server: serverMs === undefined ? undefined : percent(serverMs) };
 }

@@ -5,7 +5,7 @@ import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions } from "../core/options.ts";
 import { valueKind } from "../core/value-kind.ts";
 import { formatMs } from "./format-values.ts";
-import type { DatabaseConfig, ReconcilerConfig, RelayConfig, TxboxConfig } from "./define-config.ts";
+import type { DatabaseConfig, ReconcilerConfig, RelayConfig, TxboxConfig } from "../config/define-config.ts";
 import { UsageError } from "./usage-error.ts";
 import { LATE, within } from "./within.ts";
 

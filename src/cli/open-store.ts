@@ -8,7 +8,7 @@ import {
 } from "../stores/postgres/postgres-store.ts";
 import { configCall, messageOf } from "./config-call.ts";
 import { type DatabaseUrl, parseDatabaseUrl } from "./database-url.ts";
-import type { TxboxConfig } from "./define-config.ts";
+import type { TxboxConfig } from "../config/define-config.ts";
 import { importMongo, importPg, importPglite } from "./import-driver.ts";
 import { UsageError } from "./usage-error.ts";
 

@@ -1,4 +1,6 @@
+import { BatchResults, groupByKey, HELD, NOT_TRIED, orderOf, type Keyed } from "./batch-results.ts";
 import type { ClaimKind, PublishProgress, PublishResult } from "./contracts.ts";
+import { mayBegin } from "./may-begin.ts";
 import { PublishSlots, type Place } from "./publish-slots.ts";
 
 export interface ByKeyOptions {
@@ -6,19 +8,11 @@ export interface ByKeyOptions {
   concurrency: number;
   /** Nothing is begun after it aborts. */
   signal: AbortSignal;
-  /** As given to `publish`: results are told one by one, and nobody waits for messages that take long. */
+  /** As given to `publish`: it is asked before each message, and told of each result as it comes. */
   progress?: PublishProgress | undefined;
   /** Shared by all batches of a publisher. Default: `concurrency` for this batch alone. */
   slots?: PublishSlots | undefined;
 }
-
-export interface Keyed {
-  readonly stream?: string | undefined;
-  readonly key?: string | null | undefined;
-}
-
-const NOT_TRIED: PublishResult = { status: "unavailable" };
-const HELD: PublishResult = { status: "held" };
 
 /**
  * Runs `each` for every message and keeps the order of keys: those of one (stream, key) go one after another and end
@@ -33,38 +27,41 @@ export function publishByKey<M extends Keyed>(
   return new KeyedBatch(messages, each, options).run();
 }
 
-interface Chain<M> {
+/** The messages of one key that are left, or one message without a key. */
+interface Chain {
   /** Undefined for a message without a key. */
   readonly key: string | undefined;
-  readonly messages: [index: number, message: M][];
+  readonly indices: readonly number[];
 }
 
 class KeyedBatch<M extends Keyed> {
+  readonly #messages: readonly M[];
   readonly #each: (message: M) => Promise<PublishResult>;
   readonly #signal: AbortSignal;
   readonly #progress: PublishProgress | undefined;
   readonly #kind: ClaimKind;
   readonly #slots: PublishSlots;
-  readonly #results: PublishResult[];
+  readonly #results: BatchResults;
   readonly #done = Promise.withResolvers<void>();
   /** Keys that went through lately, and all others. */
-  readonly #good: Waiting<Chain<M>>;
-  readonly #other: Waiting<Chain<M>>;
+  readonly #good: Waiting<Chain>;
+  readonly #other: Waiting<Chain>;
   /** Those that the relay no longer waits for. */
-  readonly #passedOn = new Waiting<Chain<M>>([]);
+  readonly #passedOn = new Waiting<Chain>([]);
   #running = 0;
-  /** The target is out. */
+  /** The target is out, or the lease is over: nothing more is begun. */
   #out = false;
 
   constructor(messages: readonly M[], each: (message: M) => Promise<PublishResult>, options: ByKeyOptions) {
+    this.#messages = messages;
     this.#each = each;
     this.#signal = options.signal;
     this.#progress = options.progress;
     this.#kind = options.progress?.kind ?? "new";
     this.#slots = options.slots ?? new PublishSlots(options.concurrency);
-    this.#results = messages.map(() => NOT_TRIED);
-    const chains = chainsOf(messages);
-    const isGood = ({ key }: Chain<M>) => key !== undefined && this.#slots.isGood(key);
+    this.#results = new BatchResults(messages);
+    const chains = groupByKey(messages).map((indices) => ({ key: orderOf(messages[indices[0]!]!), indices }));
+    const isGood = ({ key }: Chain) => key !== undefined && this.#slots.isGood(key);
     this.#good = new Waiting(chains.filter(isGood));
     this.#other = new Waiting(this.#good.size === 0 ? chains : chains.filter((chain) => !isGood(chain)));
   }
@@ -80,18 +77,24 @@ class KeyedBatch<M extends Keyed> {
       forget();
       this.#signal.removeEventListener("abort", begin);
     }
-    return this.#results;
+    return this.#results.all();
   }
 
+  /** Asked before each message: it may be long since the last. */
   get #ended(): boolean {
-    return this.#out || this.#signal.aborted;
+    return (this.#out ||= !mayBegin(this.#signal, this.#progress));
+  }
+
+  /** The relay need not wait for messages that take long. */
+  get #mayPassOn(): boolean {
+    return this.#progress?.onResult !== undefined;
   }
 
   #begin(): void {
     if (!this.#ended) {
       this.#beginSome(this.#good, this.#kind, true);
       this.#beginSome(this.#other, this.#kind, false);
-      if (this.#slots.clogged && this.#progress !== undefined) this.#passOn();
+      if (this.#slots.clogged && this.#mayPassOn) this.#passOn();
       this.#beginSome(this.#passedOn, "retry", false);
     }
     // Asked again: what was begun may have found the target out at once.
@@ -99,7 +102,7 @@ class KeyedBatch<M extends Keyed> {
     if (this.#running + this.#good.size + this.#other.size + this.#passedOn.size === 0) this.#done.resolve();
   }
 
-  #beginSome(chains: Waiting<Chain<M>>, kind: ClaimKind, good: boolean): void {
+  #beginSome(chains: Waiting<Chain>, kind: ClaimKind, good: boolean): void {
     while (chains.size > 0 && !this.#ended) {
       const place = this.#slots.take(kind, good);
       if (place === undefined) return;
@@ -112,7 +115,7 @@ class KeyedBatch<M extends Keyed> {
   #passOn(): void {
     while (this.#other.size > 0) {
       const chain = this.#other.next();
-      this.#progress!.onResult(chain.messages[0]![0], { status: "running" });
+      this.#progress?.onResult?.(chain.indices[0]!, { status: "running" });
       this.#hold(chain, 1);
       this.#passedOn.add(chain);
     }
@@ -120,27 +123,27 @@ class KeyedBatch<M extends Keyed> {
 
   #giveUp(): void {
     for (const chains of [this.#good, this.#other]) {
-      while (chains.size > 0) for (const [index] of chains.next().messages) this.#tell(index, NOT_TRIED);
+      while (chains.size > 0) for (const index of chains.next().indices) this.#tell(index, NOT_TRIED);
     }
     // Those wait with their keys already.
-    while (this.#passedOn.size > 0) this.#tell(this.#passedOn.next().messages[0]![0], HELD);
+    while (this.#passedOn.size > 0) this.#tell(this.#passedOn.next().indices[0]!, HELD);
   }
 
-  async #send(chain: Chain<M>, place: Place, alreadyPassedOn: boolean): Promise<void> {
+  async #send(chain: Chain, place: Place, alreadyPassedOn: boolean): Promise<void> {
     let passedOn = alreadyPassedOn;
     let taken = place;
     try {
-      for (let n = 0; n < chain.messages.length && !this.#ended; n++) {
-        const [index, message] = chain.messages[n]!;
+      for (let n = 0; n < chain.indices.length && !this.#ended; n++) {
+        const index = chain.indices[n]!;
         const onLong = () => {
           passedOn = true;
-          this.#progress!.onResult(index, { status: "running" });
+          this.#progress?.onResult?.(index, { status: "running" });
           this.#hold(chain, n + 1);
         };
-        const use = this.#slots.begin(taken, this.#progress === undefined || passedOn ? undefined : onLong);
+        const use = this.#slots.begin(taken, !this.#mayPassOn || passedOn ? undefined : onLong);
         let result: PublishResult | undefined;
         try {
-          result = await this.#each(message);
+          result = await this.#each(this.#messages[index]!);
         } catch (error) {
           // Nobody hears of the others any more: what were begun now would be sent again.
           this.#out = true;
@@ -162,12 +165,12 @@ class KeyedBatch<M extends Keyed> {
   }
 
   #tell(index: number, result: PublishResult): void {
-    this.#results[index] = result;
-    this.#progress?.onResult(index, result);
+    this.#results.set(index, result);
+    this.#progress?.onResult?.(index, result);
   }
 
-  #hold({ messages }: Chain<M>, from: number): void {
-    for (const [index] of messages.slice(from)) if (this.#results[index] !== HELD) this.#tell(index, HELD);
+  #hold({ indices }: Chain, from: number): void {
+    for (const index of indices.slice(from)) if (this.#results.get(index) !== HELD) this.#tell(index, HELD);
   }
 }
 
@@ -191,23 +194,4 @@ class Waiting<T> {
   next(): T {
     return this.#items[this.#taken++]!;
   }
-}
-
-/** The messages by key, in order of first appearance. */
-function chainsOf<M extends Keyed>(messages: readonly M[]): Chain<M>[] {
-  const chains: Chain<M>[] = [];
-  const byKey = new Map<string, Chain<M>>();
-  for (const [index, message] of messages.entries()) {
-    const { stream = "", key: name } = message;
-    const key = name == null ? undefined : `${stream}\0${name}`;
-    const known = key === undefined ? undefined : byKey.get(key);
-    if (known !== undefined) {
-      known.messages.push([index, message]);
-      continue;
-    }
-    const chain: Chain<M> = { key, messages: [[index, message]] };
-    if (key !== undefined) byKey.set(key, chain);
-    chains.push(chain);
-  }
-  return chains;
 }

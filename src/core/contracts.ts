@@ -224,16 +224,21 @@ export type PublishResult =
   /** Not sent, because an earlier message of its key in this batch did not go through. */
   | { readonly status: "held" };
 
-/** How a publisher tells about single messages while a batch is under way. */
+/** What a publisher may ask, and tell of single messages, while a batch is under way. */
 export interface PublishProgress {
   /** Whether these messages are sent for the first time, or again after a failure. */
   readonly kind: ClaimKind;
   /**
+   * False once nothing more of this batch may be begun: the lease is over, the claim is void, or a stop has reached its
+   * deadline. Ask right before each send; it is a comparison of clocks. After a pause of the process it knows at once.
+   */
+  mayBegin(): boolean;
+  /**
    * May be called once per message before `publish` resolves, with the same result as there. `running` may come before
    * that: the message takes long, so the relay goes on without waiting for it, and every later message of its key in this
-   * batch must be `held`.
+   * batch must be `held`. Absent: every message is waited for.
    */
-  onResult(index: number, result: PublishResult | { readonly status: "running" }): void;
+  onResult?(index: number, result: PublishResult | { readonly status: "running" }): void;
 }
 
 /** Sends whole batches. A thrown error means that the target is out and nothing is known of any message. */
@@ -241,8 +246,9 @@ export interface Publisher {
   /** True: within a batch, once a message failed no later one of its key goes out. False: the relay sends one at a time per key. */
   readonly keepsKeyOrder: boolean;
   /**
-   * One result per message, in order. Begin nothing once `signal` aborts: the lease is lost, or a stop has reached its
-   * deadline. `progress` may be ignored. Two batches may be under way at once, of different keys.
+   * One result per message, in order. `signal` aborts when the lease is over or a stop has reached its deadline: begin
+   * nothing more, and wait for nothing more. Its timer may be late, so ask `progress.mayBegin()` before each send. Two
+   * batches may be under way at once, of different keys.
    */
   publish(
     messages: readonly Message[],
@@ -251,6 +257,7 @@ export interface Publisher {
   ): Promise<readonly PublishResult[]>;
   /** These are likely to be published next: time to encode them while others are on their way. Sends nothing, never throws. */
   prepare?(messages: readonly Message[]): void;
+  /** Waits a short time for what is under way. The client that the application made stays open. */
   close?(): Promise<void>;
 }
 

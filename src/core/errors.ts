@@ -12,6 +12,7 @@ export type ErrorCode =
   | "standby"
   | "restored_copy"
   | "row_security"
+  | "unsafe_search_path"
   | "lease_lost"
   | "relay_dropped"
   | "not_found"

@@ -1,5 +1,5 @@
 import { TxboxError } from "./errors.ts";
-import { valueKind } from "./value-kind.ts";
+import { shownValue, valueKind } from "./value-kind.ts";
 
 /**
  * npm only warns of a Node that is too old. There, a relay would fail between publishing and settling, and publish the
@@ -51,7 +51,7 @@ export function requireName(of: string, name: string, value: unknown): void {
   if (typeof value === "string" && /^[\w.:-]{1,100}$/.test(value)) return;
   throw new TxboxError(
     "invalid_option",
-    `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${shownName(value)}`,
+    `${of}: ${name} must be 1 to 100 letters, digits or _ . : -, got ${shownValue(value)}`,
     {
       field: name,
       fix: `Set ${name}, for example to "payments"`,
@@ -65,11 +65,6 @@ export function requireFunction(of: string, name: string, value: unknown, fix: s
     field: name,
     fix,
   });
-}
-
-function shownName(value: unknown): string {
-  if (typeof value !== "string") return valueKind(value);
-  return value.length > 100 ? `${value.length} characters` : JSON.stringify(value);
 }
 
 /** The name in `known` with the fewest edits, if it is near enough to be a slip. */

@@ -4,6 +4,7 @@ import { errorCode, TxboxError } from "./errors.ts";
 import type { Message } from "./message.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "./options.ts";
 import { PublishSlots } from "./publish-slots.ts";
+import { LATE, settledWithin } from "./settled-within.ts";
 
 export interface PublishEachOptions {
   /** Messages of different keys in hand at once, those not counted that take long or are tried again. Default 10. */
@@ -50,21 +51,15 @@ async function publishOne(
   const own = new AbortController();
   const abort = () => own.abort(outer.reason);
   outer.addEventListener("abort", abort);
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      const error = noAnswer(timeoutMs);
-      reject(error);
-      own.abort(error);
-    }, timeoutMs);
-  });
   try {
-    await Promise.race([publish(message, own.signal), late]);
-    return { status: "published" };
+    if ((await settledWithin(Promise.resolve(publish(message, own.signal)), timeoutMs)) !== LATE)
+      return { status: "published" };
+    const error = noAnswer(timeoutMs);
+    own.abort(error);
+    return failureOf(error);
   } catch (error) {
     return failureOf(error);
   } finally {
-    clearTimeout(timer);
     outer.removeEventListener("abort", abort);
   }
 }

@@ -18,6 +18,12 @@ export function valueKind(value: unknown): string {
   }
 }
 
+/** The same for an option that is a name or one of several choices: a short text is shown. */
+export function shownValue(value: unknown): string {
+  if (typeof value !== "string") return valueKind(value);
+  return value.length > 100 ? `${value.length} characters` : JSON.stringify(value);
+}
+
 function className(value: object): string {
   try {
     if (Array.isArray(value)) return "array";

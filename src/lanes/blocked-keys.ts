@@ -88,8 +88,8 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
     });
   }
 
-  #isOrdered({ key, stream }: Stored): boolean {
-    return key !== null && !this.#unordered.has(stream);
+  #isOrdered({ key, stream, keyless }: Stored): boolean {
+    return key !== null && !this.#unordered.has(stream) && keyless !== true;
   }
 
   #nameOf(message: Stored): string {

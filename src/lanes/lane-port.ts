@@ -23,6 +23,8 @@ export interface Stored extends Message {
   readonly lane: number;
   /** The store's own name for it. As texts, those of two messages differ. */
   readonly ref: unknown;
+  /** No message of its key waits behind it: the key cannot be stored. */
+  readonly keyless?: boolean;
 }
 
 /** What a process sees of its relay. */

@@ -3,7 +3,8 @@ import type { Claim, Outcome, PublishResult } from "../core/contracts.ts";
 import { deadHeaders } from "../core/dead-letter.ts";
 import { describeError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
-import { plainMessage } from "../core/plain-message.ts";
+import { readableMessage } from "../core/readable-message.ts";
+import type { LeaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
 
 /**
@@ -15,16 +16,16 @@ export async function announceDead(
   claim: Claim,
   outcomes: Outcome[],
   settings: RelaySettings,
-  signal: AbortSignal,
+  lease: Pick<LeaseSignal, "signal" | "mayBegin">,
 ): Promise<void> {
   const dead = outcomes.flatMap((outcome, i) => (outcome.status === "dead" ? [{ i, outcome }] : []));
   if (dead.length === 0) return;
   const copies = dead.map(({ i, outcome: { error, attempts } }): Message => {
-    const message = plainMessage(claim.messages[i]!);
+    const message = readableMessage(claim.messages[i]!);
     const why = deadHeaders(settings.name, error, attempts, claim.errors?.[i]);
     return { ...message, headers: { ...message.headers, ...why } };
   });
-  const results = await send(copies, settings, signal);
+  const results = await send(copies, settings, lease);
   for (const [n, { i, outcome }] of dead.entries()) {
     const { id, position } = claim.messages[i]!;
     const { attempts, error } = outcome;
@@ -53,11 +54,11 @@ function reasonOf(result: PublishResult): unknown {
 async function send(
   copies: readonly Message[],
   { deadLetters }: RelaySettings,
-  signal: AbortSignal,
+  { signal, mayBegin }: Pick<LeaseSignal, "signal" | "mayBegin">,
 ): Promise<readonly PublishResult[] | undefined> {
   if (deadLetters === undefined) return undefined;
   try {
-    const results = await deadLetters.publish(copies, signal);
+    const results = await deadLetters.publish(copies, signal, { kind: "retry", mayBegin });
     if (results.length === copies.length) return results;
     throw new Error(`the publisher of dead letters returned ${results.length} results for ${copies.length} messages`);
   } catch (error) {

@@ -1,39 +1,49 @@
-import type { Clock } from "../core/contracts.ts";
+import type { Claim, Clock, QueueSession } from "../core/contracts.ts";
+import { TxboxError } from "../core/errors.ts";
 
+/** What a publisher is told about the lease of its batch. */
 export interface LeaseSignal {
+  /** Aborts when the lease is over or a stop has reached its deadline; its reason says which. */
   readonly signal: AbortSignal;
+  /** The lease is over by the clock, or the claim is void. */
   readonly lost: boolean;
+  /** Answered by the clock: after a pause of the whole process, the timer of the signal comes too late. */
+  readonly mayBegin: () => boolean;
   dispose(): void;
 }
 
-/**
- * Aborts when the lease has run out. `aborted` asks the clock itself: after a pause of the whole process a timer would
- * come too late to keep the next message in.
- */
-export function leaseSignal(lease: { readonly validUntil: number }, clock: Clock, stop: AbortSignal): LeaseSignal {
+export function leaseSignal(
+  session: Pick<QueueSession, "validUntil" | "isCurrent">,
+  claim: Claim,
+  clock: Clock,
+  stop: AbortSignal,
+): LeaseSignal {
   const controller = new AbortController();
-  const over = () => clock.monotonic() >= lease.validUntil;
-  const abort = () => controller.abort();
+  const { signal } = controller;
+  const isLost = (): boolean => clock.monotonic() >= session.validUntil || !session.isCurrent(claim);
+  const atDeadline = (): void => controller.abort(new Error("the stop has reached its deadline"));
   let timer: NodeJS.Timeout | undefined;
-  const watch = () => {
-    const left = lease.validUntil - clock.monotonic();
-    if (left <= 0) abort();
+  const watch = (): void => {
+    const left = session.validUntil - clock.monotonic();
+    if (left <= 0) controller.abort(leaseOver());
     else timer = setTimeout(watch, left);
   };
   watch();
-  stop.addEventListener("abort", abort, { once: true });
-  const { signal } = controller;
-  Object.defineProperty(signal, "aborted", {
-    get: () => Reflect.get(AbortSignal.prototype, "aborted", signal) || over(),
-  });
+  if (stop.aborted) atDeadline();
+  stop.addEventListener("abort", atDeadline, { once: true });
   return {
     signal,
     get lost() {
-      return over();
+      return isLost();
     },
+    mayBegin: () => !signal.aborted && !isLost(),
     dispose() {
       clearTimeout(timer);
-      stop.removeEventListener("abort", abort);
+      stop.removeEventListener("abort", atDeadline);
     },
   };
+}
+
+function leaseOver(): TxboxError {
+  return new TxboxError("lease_lost", "the lease is over", { retryable: true });
 }

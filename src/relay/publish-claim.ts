@@ -1,11 +1,14 @@
 import { backoffMs } from "../core/backoff.ts";
+import { orderOf } from "../core/batch-results.ts";
 import type { Claim, Outcome, PublishProgress, PublishResult, QueueSession } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
+import { whyUnreadable } from "../core/readable-message.ts";
 import { leaseSignal, type LeaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
 import type { RouteOutages } from "./route-outages.ts";
 import type { TargetOutage } from "./target-outage.ts";
+import { ToldResults } from "./told-results.ts";
 
 const PUBLISHED: Outcome = { status: "published" };
 const WAITING: Outcome = { status: "waiting" };
@@ -73,7 +76,7 @@ class ClaimPublication {
       left = left.filter((i) => this.#outcomes[i] === undefined);
       if (out === undefined && left.length === before) out = noProgress();
       if (out !== undefined && left.length > 0) {
-        await this.#waitOut(out);
+        if (out !== "lease over") await this.#waitOut(out);
         // Much may have happened meanwhile: the lease may be another's.
         const admitted = this.#admitted();
         left = left.filter((i) => admitted.includes(i));
@@ -120,19 +123,19 @@ class ClaimPublication {
   }
 
   /** Sends messages and notes their outcomes; the error of an outage, if there was one. */
-  async #publish(indices: readonly number[]): Promise<TargetOut | undefined> {
+  async #publish(indices: readonly number[]): Promise<TargetOut | "lease over" | undefined> {
     const { messages, alone } = this.#claim;
     const { session, stop, settings } = this.#context;
     this.#failedNow.clear();
     const batch = indices.length === messages.length ? messages : indices.map((i) => messages[i]!);
-    const lease = leaseSignal(session, settings.clock, stop.giveUp);
+    const lease = leaseSignal(session, this.#claim, settings.clock, stop.giveUp);
     // One that is tried alone is waited for: whoever dies has it to blame.
-    const told = alone ? undefined : new ToldResults(this.#claim.kind, batch.length);
+    const told = alone ? undefined : new ToldResults(batch.length);
     let results: readonly (PublishResult | { status: "running" } | undefined)[];
     let thrown: TargetOut | undefined;
     try {
       if (lease.lost) throw leaseRanOut(settings.name);
-      const ended = this.#send(batch, lease, told?.progress);
+      const ended = this.#send(batch, lease, told);
       results = (await (told === undefined ? ended : Promise.race([ended, told.all]))) ?? told!.goOn(ended);
       if (results.length !== batch.length) throw wrongResults(batch.length, results.length);
     } catch (error) {
@@ -142,14 +145,42 @@ class ClaimPublication {
       results = told?.ended() ?? [];
       thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
     }
-    return this.#note(indices, results, told) ?? thrown;
+    const out = this.#note(indices, results, told) ?? thrown;
+    if (thrown !== undefined && this.#buryUnreadable(indices)) return undefined;
+    // A lease that is over says nothing of the target: the next round sees it.
+    return out !== undefined && lease.lost ? "lease over" : out;
+  }
+
+  /** After a publisher threw: what cannot be read may be why, and would be for ever. Whether there was any. */
+  #buryUnreadable(indices: readonly number[]): boolean {
+    let found = false;
+    const undecided = new Set<string | undefined>();
+    for (const i of indices) {
+      if (this.#outcomes[i] !== undefined) continue;
+      const message = this.#claim.messages[i]!;
+      const key = this.#keyOf(message);
+      const error = whyUnreadable(message);
+      if (error === undefined) {
+        undecided.add(key);
+        continue;
+      }
+      found = true;
+      // Its turn comes when what is before it in its key has gone through.
+      const waits = key !== undefined && undecided.has(key);
+      this.#outcomes[i] = waits ? WAITING : this.#failure(i, true, error);
+      this.#holdLater(i);
+    }
+    return found;
   }
 
   async #send(
     batch: readonly Message[],
     lease: LeaseSignal,
-    progress: PublishProgress | undefined,
+    told: ToldResults | undefined,
   ): Promise<readonly PublishResult[]> {
+    const { kind } = this.#claim;
+    const mayBegin = (): boolean => lease.mayBegin();
+    const progress: PublishProgress = told === undefined ? { kind, mayBegin } : { kind, mayBegin, onResult: told.tell };
     try {
       return await this.#settings.publisher.publish(batch, lease.signal, progress);
     } finally {
@@ -200,8 +231,7 @@ class ClaimPublication {
         return PUBLISHED;
       }
       case "held": {
-        const message = this.#claim.messages[i]!;
-        return this.#keyOf(message) !== undefined && this.#failed.has(nameOf(message)) ? WAITING : undefined;
+        return this.#isBehindFailed(i) ? WAITING : undefined;
       }
       case "unavailable":
         return this.#postponed(i, result.route!, result);
@@ -224,7 +254,7 @@ class ClaimPublication {
     const message = this.#claim.messages[i]!;
     const ordered = this.#keyOf(message) !== undefined;
     const failed = ordered ? this.#failed : this.#failedNow;
-    if (error === undefined && message.key !== null && failed.has(nameOf(message))) {
+    if (error === undefined && failed.has(orderOf(message) ?? "")) {
       if (ordered) this.#outcomes[i] = WAITING;
       return undefined;
     }
@@ -257,12 +287,17 @@ class ClaimPublication {
   /** The message did not go through: what comes behind it in its key waits. */
   #hold(i: number): void {
     const message = this.#claim.messages[i]!;
-    if (message.key === null) return;
-    this.#failed.add(nameOf(message));
-    this.#failedNow.add(nameOf(message));
-    const key = this.#keyOf(message);
-    if (key === undefined || this.#settings.publisher.keepsKeyOrder) return;
+    const order = orderOf(message);
+    if (order === undefined) return;
+    this.#failed.add(order);
+    this.#failedNow.add(order);
     // The publisher has not been given them yet.
+    if (!this.#settings.publisher.keepsKeyOrder) this.#holdLater(i);
+  }
+
+  #holdLater(i: number): void {
+    const key = this.#keyOf(this.#claim.messages[i]!);
+    if (key === undefined) return;
     for (let later = i + 1; later < this.#outcomes.length; later++) {
       if (this.#outcomes[later] === undefined && this.#keyOf(this.#claim.messages[later]!) === key)
         this.#outcomes[later] = WAITING;
@@ -280,66 +315,8 @@ class ClaimPublication {
   }
 
   #keyOf(message: Message): string | undefined {
-    return message.key === null || this.#settings.unordered.includes(message.stream) ? undefined : nameOf(message);
+    return message.key === null || this.#settings.unordered.includes(message.stream) ? undefined : orderOf(message);
   }
-}
-
-/** What a publisher has told of single messages of a batch. */
-class ToldResults {
-  readonly progress: PublishProgress;
-  /** Resolves once every message has a result, or is known to take long. */
-  readonly all: Promise<undefined>;
-  readonly #results: (PublishResult | { status: "running" } | undefined)[];
-  readonly #late = new Map<number, PromiseWithResolvers<PublishResult>>();
-  #untold: number;
-
-  constructor(kind: Claim["kind"], count: number) {
-    this.#results = Array.from({ length: count });
-    this.#untold = count;
-    const { promise, resolve } = Promise.withResolvers<undefined>();
-    this.all = promise;
-    this.progress = {
-      kind,
-      onResult: (index, result) => {
-        const known = this.#results[index];
-        if (index >= count || (known !== undefined && known.status !== "running")) return;
-        this.#results[index] = result;
-        if (known === undefined) this.#untold--;
-        if (result.status !== "running") this.#late.get(index)?.resolve(result);
-        if (this.#untold === 0) resolve(undefined);
-      },
-    };
-  }
-
-  /** Results as they are now; those that are missing come later, from the publication or its end. */
-  goOn(ended: Promise<readonly PublishResult[]>): readonly (PublishResult | { status: "running" } | undefined)[] {
-    const now = [...this.#results];
-    for (const [index, result] of now.entries()) {
-      if (result!.status === "running") this.#late.set(index, Promise.withResolvers<PublishResult>());
-    }
-    ended.then(
-      (results) => this.#end((index) => results[index]),
-      (error: unknown) => this.#end(() => ({ status: "unavailable", error })),
-    );
-    return now;
-  }
-
-  /** The final results that were told before the publication ended with an error. */
-  ended(): (PublishResult | undefined)[] {
-    return this.#results.map((result) => (result?.status === "running" ? undefined : result));
-  }
-
-  late(index: number): Promise<PublishResult> {
-    return this.#late.get(index)!.promise;
-  }
-
-  #end(resultOf: (index: number) => PublishResult | undefined): void {
-    for (const [index, { resolve }] of this.#late) resolve(resultOf(index) ?? { status: "unavailable" });
-  }
-}
-
-function nameOf({ stream, key }: Message): string {
-  return `${stream}\0${key}`;
 }
 
 function byCrashes(claim: Claim, { session, settings }: PublicationContext): Outcome {

@@ -4,6 +4,7 @@ import type { Clock, Publisher, Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import { teller } from "../core/teller.ts";
+import { shownValue } from "../core/value-kind.ts";
 import { uuidv7 } from "../core/uuid.ts";
 import type { RelayEvent } from "./relay-events.ts";
 
@@ -168,7 +169,7 @@ function requireNames(field: string, value: unknown): void {
 
 function requireOneOf(field: string, value: unknown, allowed: readonly unknown[]): void {
   if (allowed.includes(value)) return;
-  throw new TxboxError("invalid_option", `createRelay: ${field} cannot be ${JSON.stringify(value)}`, {
+  throw new TxboxError("invalid_option", `createRelay: ${field} cannot be ${shownValue(value)}`, {
     field,
     fix: `Use ${allowed.join(" or ")}`,
   });

@@ -222,9 +222,9 @@ export class RelayWorker {
     const { settings, session, stop } = this.#context;
     // Its copy may kill as well: then it goes without.
     const silent = claim.crashes > settings.maxCrashes ? { ...settings, deadLetters: undefined } : settings;
-    const lease = leaseSignal(session, settings.clock, stop.giveUp);
+    const lease = leaseSignal(session, claim, settings.clock, stop.giveUp);
     try {
-      await announceDead(claim, outcomes, silent, lease.signal);
+      await announceDead(claim, outcomes, silent, lease);
     } finally {
       lease.dispose();
     }

@@ -1,5 +1,7 @@
+import { BatchResults } from "../core/batch-results.ts";
 import type { Publisher, PublishResult } from "../core/contracts.ts";
 import { PermanentError, UnavailableError } from "../core/errors.ts";
+import { mayBegin } from "../core/may-begin.ts";
 import type { Message } from "../core/message.ts";
 
 /** What to do with a message: an error, `true` for one made up, or undefined to let it through. */
@@ -38,17 +40,13 @@ export function createMemoryPublisher({ keepsKeyOrder = true }: MemoryPublisherO
   let hanging: PromiseWithResolvers<void> | undefined;
   let closed = false;
 
-  function publishOne(message: Message, held: Set<string>): PublishResult {
-    const key = message.key === null ? undefined : JSON.stringify([message.stream, message.key]);
-    if (key !== undefined && held.has(key)) return { status: "unavailable" };
+  function publishOne(message: Message): PublishResult {
     const rejected = errorOf(rejecting(message), () => new PermanentError("rejected"));
     const failed = errorOf(failing(message), () => new Error("failed"));
-    if (rejected === undefined && failed === undefined) {
-      published.push(message);
-      return { status: "published" };
-    }
-    if (key !== undefined && keepsKeyOrder) held.add(key);
-    return rejected === undefined ? { status: "failed", error: failed } : { status: "rejected", error: rejected };
+    if (rejected !== undefined) return { status: "rejected", error: rejected };
+    if (failed !== undefined) return { status: "failed", error: failed };
+    published.push(message);
+    return { status: "published" };
   }
 
   return {
@@ -58,14 +56,18 @@ export function createMemoryPublisher({ keepsKeyOrder = true }: MemoryPublisherO
     get closed() {
       return closed;
     },
-    async publish(messages, signal) {
+    async publish(messages, signal, progress) {
       batches.push(messages.length);
       if (hanging !== undefined) await Promise.race([hanging.promise, aborted(signal)]);
       signal.throwIfAborted();
       if (closed) throw new UnavailableError("The publisher is closed");
       if (down !== undefined) throw down;
-      const held = new Set<string>();
-      return messages.map((message) => publishOne(message, held));
+      const results = new BatchResults(messages);
+      for (const [index, message] of messages.entries()) {
+        if (!mayBegin(signal, progress)) break;
+        if (!keepsKeyOrder || !results.isHeld(index)) results.set(index, publishOne(message));
+      }
+      return results.all();
     },
     fail: (which) => void (failing = which),
     reject: (which) => void (rejecting = which),

@@ -1,6 +1,6 @@
 import fc from "fast-check";
-import { sealEnvelope } from "../../src/brokers/shared/envelope.ts";
-import type { Transport } from "../../src/brokers/shared/transport.ts";
+import { encodeEnvelope } from "../../src/adapter/envelope.ts";
+import type { Transport } from "../../src/adapter/transport.ts";
 import { uuidv7 } from "../../src/core/uuid.ts";
 import { hostileBody, hostileBytes, hostileContentType, hostileHeaders, hostileText } from "./hostile-text.ts";
 
@@ -112,7 +112,7 @@ export function hostileEnvelope(n: number, { transport, tables }: EnvelopeOption
           headers: {},
           createdAt: new Date(),
         };
-        for (const [name, text] of Object.entries(sealEnvelope(message, kind, transport))) fields.set(name, text);
+        for (const [name, text] of Object.entries(encodeEnvelope(message, kind, transport))) fields.set(name, text);
       }
       for (const [name, changed] of changes) {
         if (changed === undefined) fields.delete(name);

@@ -8,10 +8,17 @@ export interface TestDatabase {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Creates an empty database on the server of `url`. `drop` also ends the connections that are still open to it. */
-export async function createDatabase(url: string, name = `t_${randomBytes(6).toString("hex")}`): Promise<TestDatabase> {
+/**
+ * Creates an empty database on the server of `url`, or a copy of the database `template`, to which nobody may be connected.
+ * `drop` also ends the connections that are still open to it.
+ */
+export async function createDatabase(
+  url: string,
+  name = `t_${randomBytes(6).toString("hex")}`,
+  template?: string,
+): Promise<TestDatabase> {
   const quoted = `"${name.replaceAll('"', '""')}"`;
-  await execute(url, `create database ${quoted}`);
+  await execute(url, `create database ${quoted}${template === undefined ? "" : ` template "${template}"`}`);
   const target = new URL(url);
   target.pathname = `/${encodeURIComponent(name)}`;
   const drop = async (): Promise<void> => {

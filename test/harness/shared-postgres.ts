@@ -14,6 +14,11 @@ export function sharedPostgresUrl(): string {
   return url;
 }
 
+/** A fresh database on the shared server with the tables of txbox in the schema txbox. */
+export function migratedDatabase(): Promise<TestDatabase> {
+  return createDatabase(sharedPostgresUrl(), undefined, inject("postgresTemplate"));
+}
+
 /** A fresh database on the shared server, for one suite. */
 export function testDatabase(): Promise<TestDatabase> {
   return createDatabase(sharedPostgresUrl());

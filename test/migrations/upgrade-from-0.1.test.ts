@@ -9,8 +9,8 @@ import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
 import { watchWriterWaits } from "../support/lock-waits.ts";
 import { fillAs01, migrateAs01, startRelayAs01, startWriterAs01 } from "../support/release-0.1.ts";
 import { schemaFingerprint } from "../support/schema-fingerprint.ts";
+import { isLong } from "../support/is-long.ts";
 
-const isLong = process.env["TXBOX_LONG"] === "1";
 const MESSAGES = isLong ? 1_000_000 : 20_000;
 const TIMEOUT_MS = isLong ? 600_000 : 120_000;
 const PROCESS = fileURLToPath(new URL("../support/migrate-process.ts", import.meta.url));

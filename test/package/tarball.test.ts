@@ -35,8 +35,8 @@ describe("the packed tarball", () => {
     expect(existsSync(join(packed.installed, types)), types).toBe(true);
   });
 
-  test("every store, broker and testing entry is exported", () => {
-    const sources = globSync("src/{index,{stores,brokers}/*/index,testing/index}.ts", { cwd: root });
+  test("every store, every broker, the adapter kit, config and testing are exported", () => {
+    const sources = globSync("src/{index,{stores,brokers}/*/index,{adapter,config,testing}/index}.ts", { cwd: root });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });
 

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 import { createOutbox } from "../../src/outbox/outbox.ts";
-import { checkOut } from "../../src/stores/postgres/check-out.ts";
+import { checkOut } from "../../src/stores/postgres/drivers/check-out.ts";
 import { createRandom } from "./random.ts";
 import { chooseTransaction, type Writing } from "./writer-transactions.ts";
 import { openPool, soakStore } from "./world.ts";

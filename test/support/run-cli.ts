@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { type NodeProcess, runCommand, spawnNode } from "../harness/index.ts";
 
 export const CLI_FILE = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
+export const CONFIG_URL = new URL("../../src/config/index.ts", import.meta.url).href;
 export const INDEX_URL = new URL("../../src/index.ts", import.meta.url).href;
 
 export interface CliResult {

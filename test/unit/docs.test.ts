@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, globSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
 import { describe, expect, test } from "vitest";
@@ -43,6 +43,15 @@ test("the layout in CONTRIBUTING.md is that of the repository", () => {
   expect(sources.map(({ name }) => `src/${name}/`).filter((folder) => !named.includes(folder))).toEqual([]);
 });
 
+test("every test with a longer form is listed in CONTRIBUTING.md", () => {
+  const listed = new Set(links(page("CONTRIBUTING.md")).map(({ file }) => file));
+  const tests = globSync("test/**/*.test.ts", { cwd: root }).filter((file) =>
+    /\/(?:is-long|broker-outage)\.ts"/.test(readFileSync(join(root, file), "utf8")),
+  );
+  expect(tests.length).toBeGreaterThan(5);
+  expect(tests.filter((file) => !listed.has(file))).toEqual([]);
+});
+
 describe("reference", () => {
   test.each([
     ["src/relay/relay-options.ts", "RelayOptions", "docs/relay.md"],
@@ -57,16 +66,16 @@ describe("reference", () => {
     ["src/brokers/rabbitmq/rabbitmq-publisher.ts", "RabbitmqPublisherOptions", "docs/brokers/rabbitmq.md"],
     ["src/brokers/rabbitmq/rabbitmq-subscriber.ts", "RabbitmqSubscriberOptions", "docs/brokers/rabbitmq.md"],
     ["src/brokers/rabbitmq/rabbitmq-topology.ts", "RabbitmqDeclaration", "docs/brokers/rabbitmq.md"],
-    ["src/brokers/shared/subscriber-options.ts", "SubscriberOptions", "docs/brokers/rabbitmq.md"],
+    ["src/adapter/subscriber-options.ts", "SubscriberOptions", "docs/brokers/rabbitmq.md"],
     ["src/brokers/redis/redis-publisher-options.ts", "RedisPublisherOptions", "docs/brokers/redis.md"],
     ["src/brokers/redis/redis-subscriber-options.ts", "RedisSubscriberOptions", "docs/brokers/redis.md"],
     ["src/brokers/redis/redis-receipt-filter.ts", "RedisReceiptFilterOptions", "docs/inbox.md"],
-    ["src/brokers/shared/subscriber-options.ts", "SubscriberOptions", "docs/brokers/redis.md"],
+    ["src/adapter/subscriber-options.ts", "SubscriberOptions", "docs/brokers/redis.md"],
     ["src/brokers/nats/nats-publisher.ts", "NatsPublisherOptions", "docs/brokers/nats.md"],
     ["src/brokers/nats/nats-subscriber.ts", "NatsSubscriberOptions", "docs/brokers/nats.md"],
     ["src/brokers/kafka/kafka-publisher.ts", "KafkaPublisherOptions", "docs/brokers/kafka.md"],
     ["src/brokers/kafka/kafka-subscriber.ts", "KafkaSubscriberOptions", "docs/brokers/kafka.md"],
-    ["src/brokers/kafka/kafka-pipeline.ts", "KafkaPipelineOptions", "docs/brokers/kafka.md"],
+    ["src/brokers/kafka/pipeline/kafka-pipeline.ts", "KafkaPipelineOptions", "docs/brokers/kafka.md"],
     ["src/brokers/kafka/kafka-topics.ts", "DeclareTopics", "docs/brokers/kafka.md"],
     ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],

@@ -1,8 +1,7 @@
-import { publishByKey } from "../../core/by-key.ts";
+import { createSubscriber, integer, publishByKey, readOptions, type OptionSpecs } from "../../adapter/index.ts";
 import type { Handle, HandleResult, Publisher, PublishResult, Subscriber } from "../../core/contracts.ts";
-import { TxboxError, UnavailableError } from "../../core/errors.ts";
+import { UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { handlerSlots } from "../../core/publish-slots.ts";
 
 export interface InProcessBusOptions {
@@ -16,18 +15,18 @@ export interface InProcessBusOptions {
 /** Both ends of the way from a relay to the inbox of one module in the same process. */
 export type InProcessBus = Publisher & Subscriber;
 
+const OPTIONS = { concurrency: integer(1, 10_000, 10) } satisfies OptionSpecs<InProcessBusOptions>;
+
 /** One bus per module: `createRelay({ store, name: "payments", publisher: bus })` and `inbox.start(bus)`. */
 export function createInProcessBus(options: InProcessBusOptions = {}): InProcessBus {
-  rejectUnknownOptions("createInProcessBus", options, ["concurrency"]);
-  const { concurrency = 10 } = options;
-  requireInteger("createInProcessBus", "concurrency", concurrency, 1, 10_000);
+  const { concurrency } = readOptions("createInProcessBus", options, OPTIONS);
   const slots = handlerSlots(concurrency);
-  let subscription: { consumer: string; handle: Handle } | undefined;
+  let handle: Handle | undefined;
   const inHand = new Set<Promise<unknown>>();
 
   async function deliver(message: Message, signal: AbortSignal): Promise<PublishResult> {
-    if (subscription === undefined) return { status: "unavailable", error: nobodyListens() };
-    const handling = subscription.handle(message, signal);
+    if (handle === undefined) return { status: "unavailable", error: nobodyListens() };
+    const handling = handle(message, signal);
     inHand.add(handling);
     try {
       return publishResult(await handling);
@@ -38,24 +37,23 @@ export function createInProcessBus(options: InProcessBusOptions = {}): InProcess
     }
   }
 
+  const subscriber = createSubscriber(async (_, given) => {
+    handle = given;
+    return {
+      async stop() {
+        handle = undefined;
+        await Promise.allSettled(inHand);
+      },
+    };
+  });
+
   return {
     keepsKeyOrder: true,
     async publish(messages, signal, progress) {
-      if (subscription === undefined) throw nobodyListens();
+      if (handle === undefined) throw nobodyListens();
       return publishByKey(messages, (message) => deliver(message, signal), { concurrency, signal, progress, slots });
     },
-    async start(consumer, handle) {
-      if (subscription !== undefined) {
-        throw new TxboxError("invalid_option", `The bus already serves ${subscription.consumer}`, {
-          fix: `Create another bus, with a relay of its own, for ${consumer}`,
-        });
-      }
-      subscription = { consumer, handle };
-    },
-    async stop() {
-      subscription = undefined;
-      await Promise.allSettled(inHand);
-    },
+    ...subscriber,
   };
 }
 

@@ -1,5 +1,5 @@
 import type { FetchedPartition } from "./kafka-client.ts";
-import type { KafkaRecord } from "./kafka-record.ts";
+import type { KafkaRecord } from "./kafka-envelope.ts";
 
 const TRANSACTIONAL = 1 << 4;
 const CONTROL = 1 << 5;

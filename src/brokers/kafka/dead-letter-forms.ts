@@ -1,8 +1,7 @@
 import { deadHeaders } from "../../core/dead-letter.ts";
-import type { KafkaRecordToSend } from "./kafka-client.ts";
-import { headersOf, placeId, type KafkaRecord } from "./kafka-record.ts";
+import type { KafkaRecords, KafkaRecordToSend } from "./kafka-client.ts";
+import { headersOf, placeId, type KafkaRecord } from "./kafka-envelope.ts";
 import { partitionOf } from "./partition.ts";
-import type { Sending } from "./transactional-writer.ts";
 
 export interface Reason {
   by: string;
@@ -11,7 +10,7 @@ export interface Reason {
 }
 
 /** What is sent for one dead letter, one after another. */
-export type DeadLetterForm = readonly Sending[];
+export type DeadLetterForm = readonly KafkaRecords[];
 
 /** A key that is longer is left out of a letter that must be short. */
 const SHORT_KEY_BYTES = 1000;

@@ -1,9 +1,9 @@
 import { type DeadLetterForm, deadLetterForms } from "./dead-letter-forms.ts";
 import type { KafkaProducer } from "./kafka-client.ts";
 import { isRefusal } from "./kafka-errors.ts";
-import type { KafkaRecord } from "./kafka-record.ts";
+import type { KafkaRecord } from "./kafka-envelope.ts";
 import { partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
-import { turnsOf } from "./turns.ts";
+import { mutexOf } from "./mutex.ts";
 
 const PATIENCE_MS = 30_000;
 
@@ -25,8 +25,8 @@ export class DeadLetters {
     const topic = this.#topicOf(record.topic);
     const count = await partitionsOf(topic, this.#producer, this.#declare);
     const forms = deadLetterForms(record, topic, count, this.#spread++, { by, error, attempts });
-    const end = await turnsOf(this.#producer).take(PATIENCE_MS, new AbortController().signal);
-    if (typeof end === "string") throw new Error(`The producer of dead letters has been busy for ${PATIENCE_MS} ms`);
+    const turn = await mutexOf(this.#producer).take(PATIENCE_MS);
+    if (typeof turn === "symbol") throw new Error(`The producer of dead letters has been busy for ${PATIENCE_MS} ms`);
     try {
       for (const [i, form] of forms.entries()) {
         try {
@@ -36,7 +36,7 @@ export class DeadLetters {
         }
       }
     } finally {
-      end();
+      turn.end();
     }
   }
 

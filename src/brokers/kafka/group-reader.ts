@@ -1,3 +1,4 @@
+import { LATE, settledWithin } from "../../adapter/index.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { Generation } from "./generation.ts";
 import type { GroupOffsets } from "./group-offsets.ts";
@@ -7,7 +8,6 @@ import { PartitionBeginner } from "./partition-beginner.ts";
 import { type FetchHooks, PartitionFetcher } from "./partition-fetcher.ts";
 import { TopicWatch } from "./topic-watch.ts";
 import type { Troubles } from "./troubles.ts";
-import { settledWithin } from "./turns.ts";
 
 /** What is done with what is read. */
 export interface ReaderHooks extends FetchHooks {
@@ -96,7 +96,7 @@ export class GroupReader {
     this.#sessionCheck = setInterval(() => this.#checkSession(), Math.ceil(sessionTimeoutMs / 4));
     const patienceMs = 2 * sessionTimeoutMs;
     const joined = await settledWithin(this.#join(), patienceMs, this.#stopping.signal);
-    if (joined !== "late") {
+    if (joined !== LATE) {
       this.#tending = this.#tend();
       return;
     }
@@ -278,5 +278,5 @@ export class GroupReader {
 
 /** Waits for it, but not for long, and not for its success. */
 async function within(ms: number, promise: Promise<unknown>): Promise<void> {
-  await settledWithin(promise, ms, new AbortController().signal).catch(() => undefined);
+  await settledWithin(promise, ms).catch(() => undefined);
 }

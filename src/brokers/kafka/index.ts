@@ -1,9 +1,9 @@
 export { createKafkaPublisher } from "./kafka-publisher.ts";
 export type { KafkaPublisherOptions } from "./kafka-publisher.ts";
-export { createKafkaPipeline } from "./kafka-pipeline.ts";
-export type { KafkaPipeline, KafkaPipelineOptions } from "./kafka-pipeline.ts";
-export type { PipelineHandler } from "./partition-worker.ts";
-export type { PipelineOutput } from "./pipeline-output.ts";
+export { createKafkaPipeline } from "./pipeline/kafka-pipeline.ts";
+export type { KafkaPipeline, KafkaPipelineOptions } from "./pipeline/kafka-pipeline.ts";
+export type { PipelineHandler } from "./pipeline/partition-worker.ts";
+export type { PipelineOutput } from "./pipeline/pipeline-output.ts";
 export { createKafkaSubscriber } from "./kafka-subscriber.ts";
 export type { KafkaSubscriberOptions } from "./kafka-subscriber.ts";
 export type { DeclareTopics } from "./kafka-topics.ts";
@@ -17,4 +17,4 @@ export type {
   KafkaTransaction,
   KafkaTransactionalProducer,
 } from "./kafka-client.ts";
-export type { SubscriberEvent } from "../shared/subscriber-options.ts";
+export type { SubscriberEvent } from "../../adapter/index.ts";

@@ -40,6 +40,12 @@ export interface KafkaSendOptions {
 }
 
 /** `new Producer({ clientId, bootstrapBrokers, idempotent: true, retries: 3, retryDelay: 100 })`, without serializers. */
+/** Records that go to Kafka together. */
+export interface KafkaRecords {
+  readonly messages: KafkaRecordToSend[];
+  readonly compression?: KafkaCompression;
+}
+
 export interface KafkaProducer {
   send(options: KafkaSendOptions): Promise<unknown>;
   metadata(options: KafkaMetadataOptions): Promise<KafkaMetadata>;
@@ -215,9 +221,10 @@ export function requireBytes(of: string, option: string, client: object): void {
   });
 }
 
-export function requireProducer(of: string, producer: unknown): void {
+export function requireProducer(of: string, producer: unknown): KafkaProducer {
   requireClient(of, "producer", producer, ["send", "metadata", "close"]);
   requireBytes(of, "producer", producer as object);
+  return producer as KafkaProducer;
 }
 
 export function requireTransactional(of: string, producer: unknown, transactionalId: string): void {
@@ -244,7 +251,7 @@ const CONSUMER_METHODS = [
   "off",
 ];
 
-export function requireConsumer(of: string, consumer: unknown): void {
+export function requireConsumer(of: string, consumer: unknown): KafkaConsumer {
   requireClient(of, "consumer", consumer, CONSUMER_METHODS);
   if (typeof internalOf(consumer as object, GET_API) !== "function") {
     throw new TxboxError("invalid_option", `${of}: the consumer is of a version that txbox does not know`, {
@@ -265,4 +272,5 @@ export function requireConsumer(of: string, consumer: unknown): void {
       fix: "Build it with retries: false; else it commits offsets of partitions that are another's by then",
     });
   }
+  return consumer as KafkaConsumer;
 }

@@ -1,27 +1,41 @@
+import {
+  ABORTED,
+  createPublisher,
+  ENVELOPE_OPTIONS,
+  EncodedAhead,
+  failureOf,
+  integer,
+  LATE,
+  milliseconds,
+  optional,
+  orderOf,
+  readOptions,
+  required,
+  settledWithin,
+  type Batch,
+  type EnvelopeOptions,
+  type OptionSpec,
+  type OptionSpecs,
+  type SettingsOf,
+} from "../../adapter/index.ts";
+import { NOT_TRIED } from "../../core/batch-results.ts";
 import type { Publisher, PublishResult } from "../../core/contracts.ts";
 import { errorCode, PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
-import { failureOf } from "../../core/publish-each.ts";
-import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { SealedAhead } from "../shared/sealed-ahead.ts";
+import { requireFunction } from "../../core/options.ts";
+import { KafkaBatch } from "./kafka-batch.ts";
 import { requireProducer, type KafkaCompression, type KafkaProducer } from "./kafka-client.ts";
+import { encodeMessage, type EncodedMessage } from "./kafka-envelope.ts";
 import { brokenTopics, type Failure } from "./kafka-errors.ts";
-import { sealMessage, type SealedMessage } from "./kafka-record.ts";
-import { checkDeclare, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
+import { DECLARE, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
+import { mutexOf, type Mutex } from "./mutex.ts";
 import { partitionOf } from "./partition.ts";
-import { orderOf, ProduceBatch, type ProduceSettings } from "./produce-batch.ts";
-import { settledWithin, turnsOf, type Turns } from "./turns.ts";
 
-export interface KafkaPublisherOptions {
-  /** A producer of its own: `new Producer({ clientId, bootstrapBrokers, idempotent: true, retries: 3, retryDelay: 100 })`. */
+export interface KafkaPublisherOptions extends EnvelopeOptions {
+  /** A producer of its own: `new Producer({ clientId, bootstrapBrokers, idempotent: true, retries: 3, retryDelay: 100 })`. It stays yours to close. */
   producer: KafkaProducer;
   /** Default: the stream. */
   topic?: (message: Message) => string;
-  /** Default "native": txbox-* headers. "cloudevents": CloudEvents 1.0, binary mode. */
-  envelope?: EnvelopeFormat;
-  /** The `source` of CloudEvents. Default: `/<stream>`. */
-  source?: string;
   /** Default: what the producer is set to. */
   compression?: KafkaCompression;
   /** Creates topics that are missing. Without it a message for a missing topic is rejected. */
@@ -32,37 +46,64 @@ export interface KafkaPublisherOptions {
   timeoutMs?: number;
 }
 
+const TOPIC: OptionSpec<(message: Message) => string> = {
+  read(of, name, value) {
+    const fix = "Pass topic: (message) => name, or leave it out to publish to the topic named like the stream";
+    requireFunction(of, name, value, fix);
+    return value as (message: Message) => string;
+  },
+};
+
+/** Checked by the client. */
+const COMPRESSION: OptionSpec<KafkaCompression | undefined> = {
+  read: (_, __, value) => value as KafkaCompression | undefined,
+};
+
+const OPTIONS = {
+  ...ENVELOPE_OPTIONS,
+  producer: required(requireProducer),
+  topic: optional(TOPIC),
+  compression: COMPRESSION,
+  declare: optional(DECLARE),
+  maxBatchBytes: integer(1024, Number.MAX_SAFE_INTEGER, 900_000),
+  timeoutMs: milliseconds(30_000),
+} satisfies OptionSpecs<KafkaPublisherOptions>;
+
+type Settings = SettingsOf<typeof OPTIONS>;
+
 /** Publishes to Kafka: idempotent, acknowledged by all replicas in sync, the key to the partition that any client would choose. */
 export function createKafkaPublisher(options: KafkaPublisherOptions): Publisher {
-  checkOptions(options);
-  return new KafkaPublisher(options);
+  const sender = new KafkaSender(readOptions("createKafkaPublisher", options, OPTIONS));
+  return createPublisher({
+    // A record batch is taken or refused as a whole, and nothing follows a failed one: see KafkaBatch.
+    keepsKeyOrder: true,
+    publish: (batch) => sender.publish(batch),
+    prepare: (messages) => sender.prepare(messages),
+    close: () => sender.close(),
+  });
 }
 
-class KafkaPublisher implements Publisher {
-  /** A record batch is taken or refused as a whole, and nothing follows a failed one: see ProduceBatch. */
-  readonly keepsKeyOrder = true;
-  readonly #options: KafkaPublisherOptions;
-  readonly #settings: ProduceSettings;
+class KafkaSender {
+  readonly #settings: Settings;
   /**
    * One batch at a time: sequence numbers of a producer are only right while nothing is in flight beside what fails,
    * and what the client may still be sending must not be followed by anything.
    */
-  readonly #turns: Turns;
-  readonly #ahead: SealedAhead<Addressed>;
+  readonly #mutex: Mutex;
+  readonly #ahead: EncodedAhead<Addressed>;
   /** Topics that were there when they were last looked at. */
   readonly #seen = new Set<string>();
   #spread = 0;
-  #closed = false;
 
-  constructor(options: KafkaPublisherOptions) {
-    const { producer, compression, maxBatchBytes = 900_000, timeoutMs = 30_000 } = options;
-    this.#options = options;
-    this.#turns = turnsOf(producer);
-    this.#settings = { producer, compression, maxBatchBytes, timeoutMs };
-    const { envelope = "native", source } = options;
-    this.#ahead = new SealedAhead((message) => {
+  constructor(settings: Settings) {
+    const { producer, envelope, source } = settings;
+    this.#settings = settings;
+    this.#mutex = mutexOf(producer);
+    this.#ahead = new EncodedAhead((message) => {
       const topic = this.#topicOf(message);
-      return typeof topic === "string" ? { topic, sealed: sealMessage(message, topic, envelope, source) } : { topic };
+      return typeof topic === "string"
+        ? { topic, encoded: encodeMessage(message, topic, envelope, source) }
+        : { topic };
     });
   }
 
@@ -70,69 +111,70 @@ class KafkaPublisher implements Publisher {
     this.#ahead.prepare(messages);
   }
 
-  async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
-    if (messages.length === 0) return [];
-    if (this.#closed) throw closed();
-    const done = await this.#turns.take(this.#settings.timeoutMs, signal);
-    if (done === "late") throw notAnswering(this.#settings.timeoutMs);
-    if (done === "aborted") return messages.map(() => NOT_TRIED);
-    let batch: ProduceBatch | "late" | "aborted" = "aborted";
+  async publish(batch: Batch): Promise<readonly PublishResult[]> {
+    const { messages, signal } = batch;
+    const { timeoutMs } = this.#settings;
+    const turn = await this.#mutex.take(timeoutMs, signal);
+    if (turn === LATE) throw notAnswering(timeoutMs);
+    if (turn === ABORTED) return messages.map(() => NOT_TRIED);
+    let sending: KafkaBatch | undefined;
     try {
-      if (this.#closed) throw closed();
-      batch = await settledWithin(this.#place(messages, signal), this.#settings.timeoutMs, signal);
-      if (batch === "late") throw notAnswering(this.#settings.timeoutMs);
-      if (batch === "aborted" || signal.aborted) return messages.map(() => NOT_TRIED);
-      const running = batch.run();
+      const placed = await settledWithin(this.#place(batch), timeoutMs, signal);
+      if (placed === LATE) throw notAnswering(timeoutMs);
+      if (placed === ABORTED) return messages.map(() => NOT_TRIED);
+      sending = placed;
+      turn.alive();
+      const running = sending.run(turn.alive);
       // The client writes in turns of its own.
       setImmediate(() => this.#ahead.whileWaiting());
       return await running;
     } finally {
-      void endWhenIdle(batch, done);
+      // The client may still be sending what is no longer waited for: nothing may follow before it is through with that.
+      void (sending?.idle ?? Promise.resolve()).then(turn.end);
     }
   }
 
+  /** The client may still be busy with what was given up: the application should not close it before. */
   async close(): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
-    await this.#turns.take(CLOSE_MS, new AbortController().signal);
-    await this.#settings.producer.close();
+    const turn = await this.#mutex.take(CLOSE_MS);
+    if (turn !== LATE && turn !== ABORTED) turn.end();
   }
 
-  async #place(messages: readonly Message[], signal: AbortSignal): Promise<ProduceBatch> {
-    const batch = new ProduceBatch(messages.length, this.#settings, signal);
-    const sealedAt = this.#ahead.of(messages);
-    const addressed = messages.map((_, index) => sealedAt(index));
+  async #place(batch: Batch): Promise<KafkaBatch> {
+    const { messages } = batch;
+    const sending = new KafkaBatch(batch, this.#settings);
+    const encodedAt = this.#ahead.of(messages);
+    const addressed = messages.map((_, index) => encodedAt(index));
     const counts = await this.#partitions(new Set(addressed.map(({ topic }) => topic)));
     const spread = this.#spread++;
     const places = new Map<string, string>();
     for (let index = 0; index < messages.length; index++) {
-      const message = messages[index]!;
-      const { topic, sealed } = addressed[index]!;
+      const { topic, encoded } = addressed[index]!;
       const count = counts.get(topic)!;
-      if (typeof topic !== "string" || sealed === undefined || typeof count !== "number") {
-        batch.refuse(index, message, count as Failure);
+      if (typeof topic !== "string" || encoded === undefined || typeof count !== "number") {
+        sending.refuse(index, count as Failure);
         continue;
       }
-      const { key, value, headers, size } = sealed;
+      const { key, value, headers, size } = encoded;
       const partition = key === undefined ? spread % count : partitionOf(key, count);
       const record =
         key === undefined ? { topic, partition, value, headers } : { topic, partition, key, value, headers };
       // Only a topic function can send one key to two places.
-      const order = this.#options.topic === undefined ? undefined : orderOf(message);
+      const order = this.#settings.topic === undefined ? undefined : orderOf(messages[index]!);
       if (order !== undefined) {
         if ((places.get(order) ?? topic) !== topic) {
-          batch.barrier();
+          sending.barrier();
           places.clear();
         }
         places.set(order, topic);
       }
-      batch.add({ index, message, record, size });
+      sending.add({ index, record, size });
     }
-    return batch;
+    return sending;
   }
 
   #topicOf(message: Message): string | Failure {
-    const { topic: topicOf } = this.#options;
+    const { topic: topicOf } = this.#settings;
     if (topicOf === undefined) return message.stream;
     try {
       const topic: unknown = topicOf(message);
@@ -148,7 +190,7 @@ class KafkaPublisher implements Publisher {
 
   /** Partitions by topic, or why there are none. Throws when no broker answers. */
   async #partitions(topics: ReadonlySet<string | Failure>): Promise<Map<string | Failure, number | Failure>> {
-    const { producer, declare } = this.#options;
+    const { producer, declare } = this.#settings;
     const counts = new Map<string | Failure, number | Failure>();
     for (const topic of topics) {
       if (typeof topic !== "string") {
@@ -178,48 +220,11 @@ class KafkaPublisher implements Publisher {
 /** A message with its topic, or with why it has none. */
 interface Addressed {
   readonly topic: string | Failure;
-  readonly sealed?: SealedMessage;
+  readonly encoded?: EncodedMessage;
 }
 
 const CLOSE_MS = 5000;
-const NOT_TRIED: PublishResult = { status: "unavailable" };
-
-/** The client may still be sending what is no longer waited for: nothing may follow before it is through with that. */
-async function endWhenIdle(batch: ProduceBatch | string, end: () => void): Promise<void> {
-  if (typeof batch !== "string") await batch.idle;
-  end();
-}
 
 function notAnswering(ms: number): UnavailableError {
   return new UnavailableError(`Kafka has not answered for ${ms} ms`);
-}
-
-function closed(): UnavailableError {
-  return new UnavailableError("The Kafka publisher is closed");
-}
-
-const OPTIONS: readonly (keyof KafkaPublisherOptions)[] = [
-  "producer",
-  "topic",
-  "envelope",
-  "source",
-  "compression",
-  "declare",
-  "maxBatchBytes",
-  "timeoutMs",
-];
-
-function checkOptions(options: KafkaPublisherOptions): void {
-  const of = "createKafkaPublisher";
-  requireProducer(of, options?.producer);
-  rejectUnknownOptions(of, options, OPTIONS);
-  const { topic, envelope = "native", declare, maxBatchBytes = 1024, timeoutMs = 1 } = options;
-  checkDeclare(of, declare);
-  requireInteger(of, "maxBatchBytes", maxBatchBytes, 1024);
-  requireInteger(of, "timeoutMs", timeoutMs, 1, 2 ** 31 - 1);
-  if (topic !== undefined) {
-    const fix = "Pass topic: (message) => name, or leave it out to publish to the topic named like the stream";
-    requireFunction(of, "topic", topic, fix);
-  }
-  requireEnvelope(of, envelope);
 }

@@ -1,32 +1,43 @@
-import type { Handle, Subscriber } from "../../core/contracts.ts";
-import { describeError, TxboxError } from "../../core/errors.ts";
-import type { IncomingMessage } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import { Deliveries, type Delivery } from "../shared/deliveries.ts";
 import {
+  createSubscriber,
+  deadLetterName,
+  Deliveries,
+  describeError,
+  integer,
+  names,
+  oneOf,
+  optional,
+  readOptions,
+  required,
   SUBSCRIBER_OPTIONS,
   subscriberSettings,
+  type Delivery,
+  type OptionSpecs,
+  type SettingsOf,
   type SubscriberOptions,
-  type SubscriberSettings,
-} from "../shared/subscriber-options.ts";
+} from "../../adapter/index.ts";
+import type { Handle, Subscriber } from "../../core/contracts.ts";
+import type { IncomingMessage } from "../../core/message.ts";
+import { requireInteger } from "../../core/options.ts";
 import type { CommittedRecords } from "./committed-records.ts";
 import { DeadLetters } from "./dead-letters.ts";
 import type { Generation } from "./generation.ts";
 import { GroupOffsets, type Place } from "./group-offsets.ts";
 import { GroupReader } from "./group-reader.ts";
 import { requireConsumer, requireProducer, type KafkaConsumer, type KafkaProducer } from "./kafka-client.ts";
-import { openRecord, placeId, unreadable, type KafkaRecord } from "./kafka-record.ts";
-import { checkDeclare, declareTopics, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
+import { openRecord, placeId, unreadable, type KafkaRecord } from "./kafka-envelope.ts";
+import { DECLARE, declareTopics, partitionsOf, type DeclareTopics } from "./kafka-topics.ts";
 import { OffsetCommits } from "./offset-commits.ts";
 import type { PartitionProgress } from "./partition-progress.ts";
 import { Troubles } from "./troubles.ts";
 
 export interface KafkaSubscriberOptions extends SubscriberOptions {
-  /** A consumer of its own: `new Consumer({ clientId, groupId, bootstrapBrokers, retries: false })`. */
+  /** A consumer of its own: `new Consumer({ clientId, groupId, bootstrapBrokers, retries: false })`. It stays yours to close. */
   consumer: KafkaConsumer;
-  /** Sends dead letters. */
+  /** Sends dead letters. It stays yours to close. */
   producer: KafkaProducer;
-  topics: readonly string[];
+  /** One topic or several. */
+  topics: string | readonly string[];
   /** The topic of dead letters, by the topic they come from. Default: `<topic>.dead`. */
   deadLetter?: string | ((topic: string) => string);
   /** Creates topics that are missing, those of dead letters included. */
@@ -41,48 +52,61 @@ export interface KafkaSubscriberOptions extends SubscriberOptions {
   drainMs?: number;
 }
 
+const SESSION_MS = 20_000;
+
+const OPTIONS = {
+  ...SUBSCRIBER_OPTIONS,
+  consumer: required(requireConsumer),
+  producer: required(requireProducer),
+  topics: names('Pass topics: ["orders"]'),
+  deadLetter: deadLetterName,
+  declare: optional(DECLARE),
+  from: oneOf(["earliest", "latest"], "earliest"),
+  foreignId: oneOf(["content", "offset"], "content"),
+  sessionTimeoutMs: integer(100, 1_800_000, SESSION_MS),
+  drainMs: optional(integer(1, 1_800_000, 1)),
+} satisfies OptionSpecs<KafkaSubscriberOptions>;
+
+type Settings = SettingsOf<typeof OPTIONS>;
+
 /** Subscribes to topics as a member of the consumer's group; offsets are committed after the handler is done. */
 export function createKafkaSubscriber(options: KafkaSubscriberOptions): Subscriber {
-  const settings = checkOptions(options);
-  let subscription: Subscription | undefined;
-  return {
-    async start(consumer, handle) {
-      if (subscription !== undefined) {
-        throw new TxboxError("invalid_option", `This subscriber already serves ${subscription.consumer}`, {
-          fix: "Create another one, with a consumer of its own",
-        });
-      }
-      subscription = new Subscription(consumer, handle, options, settings);
-      try {
-        await subscription.start();
-      } catch (error) {
-        subscription = undefined;
-        throw error;
-      }
-    },
-    async stop() {
-      const ending = subscription;
-      await ending?.stop();
-      if (subscription === ending) subscription = undefined;
-    },
-  };
+  const of = "createKafkaSubscriber";
+  const settings = readOptions(of, options, OPTIONS);
+  requireShorterDrain(of, settings);
+  return createSubscriber(async (consumer, handle, stopping) => {
+    const subscription = new Subscription(consumer, handle, settings);
+    // A group can take long to join.
+    stopping.addEventListener("abort", () => void subscription.stop());
+    await subscription.start();
+    return subscription;
+  });
+}
+
+/** Messages in hand must end before the group takes the partitions away. */
+export function requireShorterDrain(
+  of: string,
+  { drainMs, sessionTimeoutMs }: Pick<Settings, "drainMs" | "sessionTimeoutMs">,
+): void {
+  if (drainMs !== undefined) requireInteger(of, "drainMs", drainMs, 1, sessionTimeoutMs - 1);
 }
 
 class Subscription {
   readonly consumer: string;
-  readonly #options: KafkaSubscriberOptions;
+  readonly #settings: Settings;
   readonly #deliveries: Deliveries;
   readonly #commits: OffsetCommits;
   readonly #dead: DeadLetters;
   readonly #reader: GroupReader;
   #stopping: Promise<void> | undefined;
 
-  constructor(consumer: string, handle: Handle, options: KafkaSubscriberOptions, settings: SubscriberSettings) {
-    const { from = "earliest", sessionTimeoutMs = SESSION_MS, drainMs = Math.floor(sessionTimeoutMs / 2) } = options;
+  constructor(consumer: string, handle: Handle, options: Settings) {
+    const { from, sessionTimeoutMs, drainMs = Math.floor(sessionTimeoutMs / 2) } = options;
+    const settings = subscriberSettings(options);
     this.consumer = consumer;
-    this.#options = options;
+    this.#settings = options;
     this.#deliveries = new Deliveries(consumer, handle, settings);
-    this.#dead = new DeadLetters(options.producer, (topic) => deadTopicOf(topic, options), options.declare);
+    this.#dead = new DeadLetters(options.producer, options.deadLetter, options.declare);
     const troubles = new Troubles(
       {
         outage: (error, attempt, delayMs) =>
@@ -116,12 +140,12 @@ class Subscription {
   }
 
   async start(): Promise<void> {
-    const { consumer, producer, topics, declare } = this.#options;
-    const dead = new Set(topics.map((topic) => deadTopicOf(topic, this.#options)));
+    const { consumer, producer, topics, declare, deadLetter } = this.#settings;
+    const dead = new Set(topics.map(deadLetter));
     if (declare !== undefined) await declareTopics([...topics, ...dead], declare);
     for (const topic of topics) await partitionsOf(topic, consumer);
     for (const topic of dead) await partitionsOf(topic, producer);
-    await this.#reader.start();
+    if (this.#stopping === undefined) await this.#reader.start();
   }
 
   async stop(): Promise<void> {
@@ -183,55 +207,10 @@ class Subscription {
   #open(record: KafkaRecord): { message: IncomingMessage; broken?: unknown } {
     try {
       const message = openRecord(record);
-      if (message.id !== undefined || this.#options.foreignId !== "offset") return { message };
+      if (message.id !== undefined || this.#settings.foreignId !== "offset") return { message };
       return { message: { ...message, id: placeId(record) } };
     } catch (error) {
       return { message: unreadable(record), broken: error };
     }
   }
-}
-
-const SESSION_MS = 20_000;
-
-function deadTopicOf(topic: string, { deadLetter }: KafkaSubscriberOptions): string {
-  if (typeof deadLetter === "function") return deadLetter(topic);
-  return deadLetter ?? `${topic}.dead`;
-}
-
-const OPTIONS: readonly (keyof KafkaSubscriberOptions)[] = [
-  ...SUBSCRIBER_OPTIONS,
-  "consumer",
-  "producer",
-  "topics",
-  "deadLetter",
-  "declare",
-  "from",
-  "foreignId",
-  "sessionTimeoutMs",
-  "drainMs",
-];
-
-function checkOptions(options: KafkaSubscriberOptions): SubscriberSettings {
-  const of = "createKafkaSubscriber";
-  requireConsumer(of, options?.consumer);
-  requireProducer(of, options.producer);
-  rejectUnknownOptions(of, options, OPTIONS);
-  const { topics, declare, from = "earliest", foreignId = "content", sessionTimeoutMs = SESSION_MS } = options;
-  if (!Array.isArray(topics) || topics.length === 0 || topics.some((topic) => typeof topic !== "string")) {
-    throw invalid(of, "topics", "must be a list of names", 'Pass topics: ["orders"]');
-  }
-  checkDeclare(of, declare);
-  requireInteger(of, "sessionTimeoutMs", sessionTimeoutMs, 100, 1_800_000);
-  requireInteger(of, "drainMs", options.drainMs ?? 1, 1, sessionTimeoutMs - 1);
-  if (from !== "earliest" && from !== "latest") {
-    throw invalid(of, "from", `cannot be ${String(from)}`, 'Use "earliest" or "latest"');
-  }
-  if (foreignId !== "content" && foreignId !== "offset") {
-    throw invalid(of, "foreignId", `cannot be ${String(foreignId)}`, 'Use "content" or "offset"');
-  }
-  return subscriberSettings(of, options);
-}
-
-function invalid(of: string, field: string, what: string, fix: string): TxboxError {
-  return new TxboxError("invalid_option", `${of}: ${field} ${what}`, { field, fix });
 }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { TxboxError } from "../../core/errors.ts";
+import { invalidOption, type OptionSpec } from "../../adapter/index.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { requireClient, type KafkaAdmin, type KafkaMetadata, type KafkaMetadataOptions } from "./kafka-client.ts";
 import { explain, hasApiError, isUnknownTopic, unknownTopic } from "./kafka-errors.ts";
@@ -15,19 +15,19 @@ export interface DeclareTopics {
   configs?: Readonly<Record<string, string>>;
 }
 
-export function checkDeclare(of: string, declare: DeclareTopics | undefined): void {
-  if (declare === undefined) return;
-  if (typeof declare !== "object" || declare === null) {
-    throw new TxboxError("invalid_option", `${of}: declare must be an object`, {
-      field: "declare",
-      fix: "Pass declare: { admin, partitions }",
-    });
-  }
-  rejectUnknownOptions(`${of} declare`, declare, ["admin", "partitions", "replicas", "configs"]);
-  requireClient(of, "admin", declare.admin, ["createTopics"]);
-  requireInteger(of, "declare.partitions", declare.partitions, 1, 100_000);
-  if (declare.replicas !== undefined) requireInteger(of, "declare.replicas", declare.replicas, 1, 32_767);
-}
+export const DECLARE: OptionSpec<DeclareTopics> = {
+  read(of, name, value) {
+    if (typeof value !== "object" || value === null) {
+      throw invalidOption(of, name, "declare must be an object", "Pass declare: { admin, partitions }");
+    }
+    const declare = value as DeclareTopics;
+    rejectUnknownOptions(`${of} ${name}`, declare, ["admin", "partitions", "replicas", "configs"]);
+    requireClient(of, "admin", declare.admin, ["createTopics"]);
+    requireInteger(of, `${name}.partitions`, declare.partitions, 1, 100_000);
+    if (declare.replicas !== undefined) requireInteger(of, `${name}.replicas`, declare.replicas, 1, 32_767);
+    return declare;
+  },
+};
 
 const BROKER_DEFAULT = -1;
 

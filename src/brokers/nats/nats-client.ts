@@ -54,14 +54,16 @@ export interface NatsStatus {
 const METHODS = ["publish", "subscribe", "request", "flush", "status", "isClosed", "closed"] as const;
 
 /** Throws `invalid_option` for anything but an open connection. */
-export function requireConnection(of: string, connection: NatsConnection | undefined): void {
+export function requireConnection(of: string, value: unknown): NatsConnection {
+  const connection = value as NatsConnection | null | undefined;
   const fix = 'Pass { connection: await connect({ servers, maxReconnectAttempts: -1 }) } of "@nats-io/transport-node"';
   const missing = METHODS.find((method) => typeof connection?.[method] !== "function");
-  if (connection === undefined || missing !== undefined) {
+  if (connection == null || missing !== undefined) {
     const what = connection == null ? "needs a connection" : `needs a connection with the method ${missing}`;
     throw new TxboxError("invalid_option", `${of} ${what}`, { field: "connection", fix });
   }
   if (connection.isClosed()) {
     throw new TxboxError("invalid_option", `${of}: this connection has been closed`, { field: "connection", fix });
   }
+  return connection;
 }

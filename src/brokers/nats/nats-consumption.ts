@@ -1,15 +1,14 @@
 import { backoffMs } from "../../core/backoff.ts";
 import type { Handle } from "../../core/contracts.ts";
 import { describeError, UnavailableError } from "../../core/errors.ts";
-import { Deliveries } from "../shared/deliveries.ts";
-import type { SubscriberSettings } from "../shared/subscriber-options.ts";
-import { MessageHand } from "./message-hand.ts";
+import { Deliveries, settledWithin, type SubscriberSettings } from "../../adapter/index.ts";
+import { InFlightMessages } from "./in-flight-messages.ts";
 import type { NatsConnection, NatsMessage, NatsSubscription } from "./nats-client.ts";
 import { NatsAnswers } from "./nats-answers.ts";
 import { publishDeadLetter } from "./nats-dead-letter.ts";
-import { deliveryInfo, HeldMessage, type Hands } from "./nats-delivery.ts";
+import { deliveryInfo, HeldMessage, type MessageOwner } from "./nats-delivery.ts";
 import { NatsLink } from "./nats-link.ts";
-import { OrderGate } from "./order-gate.ts";
+import { ReorderBuffer } from "./reorder-buffer.ts";
 import { missing, type PreparedConsumer } from "./prepare-consumer.ts";
 import { PullRequests } from "./pull-requests.ts";
 import { countLost, recoverLost } from "./recover-lost.ts";
@@ -20,22 +19,23 @@ const SAME_CONSUMER_MS = 1000;
 
 export interface ConsumptionOptions extends PreparedConsumer {
   readonly connection: NatsConnection;
-  readonly shared: boolean;
+  /** One process at a time, in the order of keys. */
+  readonly ordered: boolean;
   readonly inboxPrefix: string;
   readonly settings: SubscriberSettings;
   readonly handle: Handle;
 }
 
 /** From start to stop of a subscriber: asks for messages, holds them while they are handled, and comes back after outages. */
-export class NatsConsumption implements Hands {
+export class NatsConsumption implements MessageOwner {
   readonly #options: ConsumptionOptions;
   readonly #deliveries: Deliveries;
-  readonly #hand = new MessageHand();
+  readonly #inFlight = new InFlightMessages();
   readonly #requests: PullRequests;
   readonly #stopping = new AbortController();
   readonly #link: NatsLink;
   readonly #answers: NatsAnswers;
-  #gate: OrderGate | undefined;
+  #reorder: ReorderBuffer | undefined;
   /** What came before it was known whether something is missing: a request may outlive its connection. */
   #early: HeldMessage[] = [];
   #subscription: NatsSubscription | undefined;
@@ -97,18 +97,14 @@ export class NatsConsumption implements Hands {
 
   /** The server may be gone, and with it the answer. */
   async #briefly(action: () => Promise<unknown> | undefined): Promise<void> {
-    const late = new AbortController();
-    const done = (async () => action())().then(
-      () => late.abort(),
-      () => late.abort(),
-    );
-    await Promise.race([done, this.#options.settings.clock.sleep(STOP_WAIT_MS, late.signal)]);
+    const done = (async () => action())().catch(() => undefined);
+    await settledWithin(done, STOP_WAIT_MS, undefined, this.#options.settings.clock);
   }
 
   done(held: HeldMessage): void {
     if (held.signal.aborted) return;
     this.#answers.settle(held.reply, "+ACK");
-    this.#hand.settle(held);
+    this.#inFlight.settle(held);
     this.#wakeForRoom();
   }
 
@@ -119,13 +115,13 @@ export class NatsConsumption implements Hands {
     await publishDeadLetter({ connection, subject: deadLetter, stream, consumer }, held, error, attempts);
     if (held.signal.aborted) return;
     this.#answers.settle(held.reply, "+TERM");
-    this.#hand.settle(held);
+    this.#inFlight.settle(held);
     this.#wakeForRoom();
   }
 
   release(held: HeldMessage): void {
     if (held.signal.aborted) return;
-    this.#hand.remove(held);
+    this.#inFlight.remove(held);
     this.#answers.say(held.reply, "-NAK");
     this.#wakeForRoom();
   }
@@ -133,8 +129,8 @@ export class NatsConsumption implements Hands {
   postpone(held: HeldMessage, delayMs: number): boolean {
     if (held.signal.aborted) return false;
     if (!this.#answers.say(held.reply, `-NAK {"delay":${Math.max(1, delayMs) * 1e6}}`)) return false;
-    if (this.#options.shared) this.#hand.remove(held);
-    else this.#hand.postpone(held);
+    if (this.#options.ordered) this.#inFlight.postpone(held);
+    else this.#inFlight.remove(held);
     this.#wakeForRoom();
     return true;
   }
@@ -151,7 +147,7 @@ export class NatsConsumption implements Hands {
     }
   }
 
-  /** Asks for more, opens the gate when all are here, and sees whether the server is still with us. */
+  /** Asks for more, lets go what waited for lost messages when all are here, and sees whether the server is still with us. */
   async #look(): Promise<void> {
     const { clock, prefetch, prefetchBytes } = this.#options.settings;
     const now = clock.monotonic();
@@ -159,16 +155,17 @@ export class NatsConsumption implements Hands {
       this.#troubled(new UnavailableError("NATS sends no heartbeats for this consumer"));
       return;
     }
-    if (this.#gate !== undefined) await this.#tendGate(this.#gate, now);
+    if (this.#reorder !== undefined) await this.#tendReorder(this.#reorder, now);
     if (this.#requests.open > 0) return;
-    if (this.#gate !== undefined) {
+    if (this.#reorder !== undefined) {
       // Nothing goes on without these, however large they are.
-      const wanted = this.#gate.wants(now, prefetch);
+      const wanted = this.#reorder.wants(now, prefetch);
       if (wanted > 0) this.#requests.ask(wanted, now);
     } else if (this.#hasRoom) {
       // One message always passes.
       if (this.#requests.endedBySize) this.#requests.ask(1, now);
-      else this.#requests.ask(prefetch - this.#hand.size, now, this.#maxBytes(prefetchBytes - this.#hand.bytes));
+      else
+        this.#requests.ask(prefetch - this.#inFlight.size, now, this.#maxBytes(prefetchBytes - this.#inFlight.bytes));
     }
   }
 
@@ -178,25 +175,25 @@ export class NatsConsumption implements Hands {
     return maxRequestBytes > 0 ? Math.min(free, maxRequestBytes) : free;
   }
 
-  async #tendGate(gate: OrderGate, now: number): Promise<void> {
+  async #tendReorder(reorder: ReorderBuffer, now: number): Promise<void> {
     const { api, stream, durable } = this.#options;
-    if (!gate.mayOpen(now) && this.#requests.silence(now) > LOOK_EVERY_MS / 2) {
+    if (!reorder.isComplete(now) && this.#requests.silence(now) > LOOK_EVERY_MS / 2) {
       const info = await api.consumer(stream, durable).catch(() => undefined);
-      if (info !== undefined) gate.correct(countLost(this.#hand, info).count);
+      if (info !== undefined) reorder.correct(countLost(this.#inFlight, info).count);
     }
-    if (gate.mayOpen(now)) this.#openGate();
+    if (reorder.isComplete(now)) this.#releaseReordered();
   }
 
-  #openGate(): void {
-    const held = this.#gate?.open() ?? [];
-    this.#gate = undefined;
+  #releaseReordered(): void {
+    const held = this.#reorder?.release() ?? [];
+    this.#reorder = undefined;
     for (const one of held) this.#deliveries.take(one);
   }
 
   /** Less than a quarter is not worth a request. */
   get #hasRoom(): boolean {
     const { prefetch, prefetchBytes } = this.#options.settings;
-    return prefetch - this.#hand.size >= Math.ceil(prefetch / 4) && this.#hand.bytes <= 0.75 * prefetchBytes;
+    return prefetch - this.#inFlight.size >= Math.ceil(prefetch / 4) && this.#inFlight.bytes <= 0.75 * prefetchBytes;
   }
 
   #receive(message: NatsMessage): void {
@@ -210,12 +207,12 @@ export class NatsConsumption implements Hands {
     this.#troubles = 0;
     if (this.#requests.delivered()) this.#wake();
     const { sequence, stamp, count } = info;
-    const known = this.#hand.get(sequence);
+    const known = this.#inFlight.get(sequence);
     if (known !== undefined && known.stamp === stamp) {
       known.reply = reply;
       return;
     }
-    const settled = this.#hand.settledStamp(sequence);
+    const settled = this.#inFlight.settledStamp(sequence);
     if (settled === stamp) {
       this.#answers.say(reply, "+ACK");
       return;
@@ -226,23 +223,23 @@ export class NatsConsumption implements Hands {
       this.#answers.say(reply, "-NAK");
       return;
     }
-    const attempts = Math.max(0, count - 1 - this.#hand.timesLost(sequence));
-    this.#take(new HeldMessage(message, info, attempts, this.#hand.signal, this));
+    const attempts = Math.max(0, count - 1 - this.#inFlight.timesLost(sequence));
+    this.#take(new HeldMessage(message, info, attempts, this.#inFlight.signal, this));
   }
 
   #take(held: HeldMessage): void {
-    this.#hand.add(held);
+    this.#inFlight.add(held);
     if (this.#trouble !== undefined) {
       this.#early.push(held);
       return;
     }
-    if (this.#gate === undefined) {
+    if (this.#reorder === undefined) {
       this.#deliveries.take(held);
       return;
     }
-    this.#gate.hold(held);
-    if (this.#gate.mayOpen(this.#options.settings.clock.monotonic())) {
-      this.#openGate();
+    this.#reorder.hold(held);
+    if (this.#reorder.isComplete(this.#options.settings.clock.monotonic())) {
+      this.#releaseReordered();
       this.#wake();
     }
   }
@@ -292,7 +289,7 @@ export class NatsConsumption implements Hands {
 
   /** Finds the consumer as it is now, and sees to what was lost. */
   async #recover(): Promise<void> {
-    const { api, connection, stream, durable, shared, settings, ackWaitMs } = this.#options;
+    const { api, connection, stream, durable, ordered, settings, ackWaitMs } = this.#options;
     const info =
       (await api.consumer(stream, durable)) ??
       missing("durable", `The stream "${stream}" has no consumer "${durable}" any more`);
@@ -303,35 +300,38 @@ export class NatsConsumption implements Hands {
     this.#created = created;
     this.#answers.catchUp();
     this.#showLife();
-    if (shared) return;
-    const lost = await recoverLost({ connection, api, hand: this.#hand, stream, durable, innocent: !first }, info);
+    if (!ordered) return;
+    const lost = await recoverLost(
+      { connection, api, inFlight: this.#inFlight, stream, durable, innocent: !first },
+      info,
+    );
     this.#early = this.#waiting();
-    this.#gate = lost.count > 0 ? new OrderGate(lost, settings.clock.monotonic(), ackWaitMs) : undefined;
+    this.#reorder = lost.count > 0 ? new ReorderBuffer(lost, settings.clock.monotonic(), ackWaitMs) : undefined;
   }
 
-  /** What was held back before waits on at the gate, or may go now. */
+  /** What was held back before waits on for lost messages, or may go now. */
   #sortOut(): void {
     for (const held of this.#early.splice(0)) {
-      if (this.#gate === undefined) this.#deliveries.take(held);
-      else this.#gate.keep(held);
+      if (this.#reorder === undefined) this.#deliveries.take(held);
+      else this.#reorder.keep(held);
     }
   }
 
   /** Takes out what is held back, in the order of the stream. */
   #waiting(): HeldMessage[] {
-    const waiting = [...(this.#gate?.open() ?? []), ...this.#early.splice(0)];
+    const waiting = [...(this.#reorder?.release() ?? []), ...this.#early.splice(0)];
     return waiting.sort((a, b) => a.sequence - b.sequence);
   }
 
   #reset(): void {
-    this.#gate = undefined;
+    this.#reorder = undefined;
     this.#early = [];
     this.#answers.forget();
-    this.#hand.reset();
+    this.#inFlight.reset();
   }
 
   #showLife(): void {
-    for (const { reply } of this.#hand) if (!this.#answers.say(reply, "+WPI")) return;
+    for (const { reply } of this.#inFlight) if (!this.#answers.say(reply, "+WPI")) return;
   }
 
   #wakeForRoom(): void {
@@ -350,6 +350,6 @@ export class NatsConsumption implements Hands {
   #needsNoSleep(): boolean {
     if (this.#stopping.signal.aborted) return true;
     if (this.#trouble !== undefined) return this.#link.down === undefined;
-    return this.#requests.open === 0 && this.#gate === undefined && this.#hasRoom;
+    return this.#requests.open === 0 && this.#reorder === undefined && this.#hasRoom;
   }
 }

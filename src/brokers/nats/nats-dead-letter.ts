@@ -1,10 +1,10 @@
+import type { Fields } from "../../adapter/index.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
 import { deadHeaders } from "../../core/dead-letter.ts";
-import type { Fields } from "../shared/transport.ts";
 import { publishAnswer } from "./jetstream-api.ts";
 import type { NatsConnection, NatsMessage } from "./nats-client.ts";
 import type { HeldMessage } from "./nats-delivery.ts";
-import { MSG_ID, NATS_TRANSPORT, SealedHeaders } from "./nats-headers.ts";
+import { MSG_ID, NATS_TRANSPORT, EncodedHeaders } from "./nats-headers.ts";
 
 const TIMEOUT_MS = 5000;
 
@@ -26,10 +26,10 @@ export async function publishDeadLetter(
   const original = originalHeaders(held.raw.headers);
   const fields: Fields = { [MSG_ID]: `${stream}.${consumer}.${held.sequence}.${held.stamp}` };
   const reasons: Fields = { ...readable(deadHeaders(consumer, error, attempts)), "dead-subject": held.raw.subject };
-  let headers = new SealedHeaders({ ...fields, ...reasons }, original);
+  let headers = new EncodedHeaders({ ...fields, ...reasons }, original);
   // A message as large as the server takes leaves no room for reasons; it is kept without them.
   if (headers.size + body.length > (connection.info?.max_payload ?? Infinity))
-    headers = new SealedHeaders({}, original);
+    headers = new EncodedHeaders({}, original);
   const answer = await send(connection, subject, body, headers);
   const said = publishAnswer(answer);
   if (said === undefined || "error" in said) {
@@ -42,7 +42,7 @@ async function send(
   connection: NatsConnection,
   subject: string,
   body: Uint8Array,
-  headers: SealedHeaders,
+  headers: EncodedHeaders,
 ): Promise<NatsMessage> {
   try {
     const answer = connection.request(subject, body, { headers, timeout: TIMEOUT_MS });

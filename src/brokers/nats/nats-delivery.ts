@@ -1,8 +1,6 @@
+import { decodeEnvelope, fieldText, type Delivery } from "../../adapter/index.ts";
 import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
-import type { Delivery } from "../shared/deliveries.ts";
-import { openEnvelope } from "../shared/envelope.ts";
-import { fieldText } from "../shared/field-text.ts";
 import type { NatsMessage } from "./nats-client.ts";
 import { fieldsOf, headersOf, MSG_ID, NATS_TRANSPORT } from "./nats-headers.ts";
 
@@ -27,7 +25,7 @@ export function deliveryInfo(reply: string): DeliveryInfo | undefined {
 }
 
 /** What is done with a message in hand. */
-export interface Hands {
+export interface MessageOwner {
   done(held: HeldMessage): void;
   bury(held: HeldMessage, error: unknown, attempts: number): Promise<void>;
   release(held: HeldMessage): void;
@@ -46,16 +44,16 @@ export class HeldMessage implements Delivery {
   readonly raw: { readonly subject: string; readonly body: Uint8Array; readonly headers: Map<string, string[]> };
   /** Where to answer; a repeat brings a new one. */
   reply: string;
-  readonly #hands: Hands;
+  readonly #owner: MessageOwner;
 
-  constructor(message: NatsMessage, info: DeliveryInfo, attempts: number, signal: AbortSignal, hands: Hands) {
+  constructor(message: NatsMessage, info: DeliveryInfo, attempts: number, signal: AbortSignal, owner: MessageOwner) {
     const { subject, data: body } = message;
     this.sequence = info.sequence;
     this.stamp = info.stamp;
     this.reply = message.reply ?? "";
     this.attempts = attempts;
     this.signal = signal;
-    this.#hands = hands;
+    this.#owner = owner;
     let headers = new Map<string, string[]>();
     try {
       headers = headersOf(message);
@@ -68,19 +66,19 @@ export class HeldMessage implements Delivery {
   }
 
   done(): void {
-    this.#hands.done(this);
+    this.#owner.done(this);
   }
 
   bury(error: unknown, attempts: number): Promise<void> {
-    return this.#hands.bury(this, error, attempts);
+    return this.#owner.bury(this, error, attempts);
   }
 
   release(): void {
-    this.#hands.release(this);
+    this.#owner.release(this);
   }
 
   postpone(delayMs: number): boolean {
-    return this.#hands.postpone(this, delayMs);
+    return this.#owner.postpone(this, delayMs);
   }
 }
 
@@ -88,7 +86,7 @@ function open(subject: string, body: Uint8Array, headers: ReadonlyMap<string, st
   const fields = fieldsOf(headers);
   const givenId = fieldText(fields, MSG_ID, NATS_TRANSPORT);
   for (const name in fields) if (NATS_TRANSPORT.reserved?.test(name) === true) delete fields[name];
-  const message = openEnvelope(fields, body, NATS_TRANSPORT);
+  const message = decodeEnvelope(fields, body, NATS_TRANSPORT);
   return { ...message, id: message.id ?? givenId, source: subject, routingKey: subject };
 }
 

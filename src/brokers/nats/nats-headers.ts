@@ -1,5 +1,5 @@
+import { put, type Fields, type Transport } from "../../adapter/index.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { put, type Fields, type Transport } from "../shared/transport.ts";
 import type { NatsMessage, NatsMessageHeaders } from "./nats-client.ts";
 
 /** Names as the NATS binding of CloudEvents has them; its text is percent-encoded as well. */
@@ -18,7 +18,7 @@ export const EXPECTED_LAST_MSG_ID = "Nats-Expected-Last-Msg-Id";
  * Headers made once, as bytes: the client asks for nothing else when it publishes, and its own class checks and
  * searches every name again with each one that is set, which costs more than all the rest of publishing.
  */
-export class SealedHeaders implements NatsMessageHeaders {
+export class EncodedHeaders implements NatsMessageHeaders {
   readonly code = 0;
   readonly description = "";
   readonly #bytes: Uint8Array;

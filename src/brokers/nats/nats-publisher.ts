@@ -1,21 +1,38 @@
+import {
+  createPublisher,
+  ENVELOPE_OPTIONS,
+  EncodedAhead,
+  integer,
+  invalidOption,
+  milliseconds,
+  optional,
+  readOptions,
+  required,
+  text,
+  type Batch,
+  type EnvelopeOptions,
+  type OptionSpec,
+  type OptionSpecs,
+  type SettingsOf,
+} from "../../adapter/index.ts";
+import { NOT_TRIED } from "../../core/batch-results.ts";
 import type { Publisher, PublishResult } from "../../core/contracts.ts";
-import { errorCode, TxboxError, UnavailableError } from "../../core/errors.ts";
+import { errorCode, type TxboxError, UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import { requireFunction } from "../../core/options.ts";
 import { AckInbox } from "./ack-inbox.ts";
 import { JetStreamApi } from "./jetstream-api.ts";
+import { NatsBatch, type NatsBatchTools } from "./nats-batch.ts";
 import { requireConnection, type NatsConnection } from "./nats-client.ts";
 import { declareStream, type JetStreamConfig } from "./nats-declaration.ts";
+import { encodeMessage, type EncodedMessage } from "./nats-envelope.ts";
 import { NatsLink } from "./nats-link.ts";
 import { MAX_PARTITIONS, resourceName, subjectOf, subjectPart } from "./nats-subject.ts";
-import { Publication, type PublicationTools } from "./publication.ts";
 import { routeOut, whyNobody } from "./publish-answer.ts";
-import { sealParcel } from "./seal-parcel.ts";
 import { StreamLinks } from "./stream-links.ts";
 
-export interface NatsPublisherOptions {
-  /** From `connect()` of @nats-io/transport-node, with `maxReconnectAttempts: -1`. */
+export interface NatsPublisherOptions extends EnvelopeOptions {
+  /** From `connect()` of @nats-io/transport-node, with `maxReconnectAttempts: -1`. It stays yours to close. */
   connection: NatsConnection;
   /** Default: `orders` and `order_created` go to `orders.order_created`. */
   subject?: (message: Message) => string;
@@ -25,11 +42,8 @@ export interface NatsPublisherOptions {
   streamName?: string | ((message: Message) => string);
   /** Create missing streams, each with the subjects `<stream>.>`; more settings in JetStream's own words. */
   declare?: boolean | JetStreamConfig;
-  envelope?: EnvelopeFormat;
-  /** `source` of CloudEvents. Default: `/<stream>`. */
-  source?: string;
   /** Give a batch up when nothing was confirmed for so long. Default 5 s. */
-  ackTimeoutMs?: number;
+  timeoutMs?: number;
   /** JetStream domain. */
   domain?: string;
   /** As in the connection's options, if it has one. Default `_INBOX`. */
@@ -38,92 +52,126 @@ export interface NatsPublisherOptions {
 
 const OF = "createNatsPublisher";
 
+const SUBJECT: OptionSpec<(message: Message) => string> = {
+  read(of, name, value) {
+    requireFunction(of, name, value, "Pass (message) => `orders.${message.type}`");
+    return value as (message: Message) => string;
+  },
+};
+
+const STREAM_NAME: OptionSpec<string | ((message: Message) => string)> = {
+  read(of, name, value) {
+    if (typeof value === "function") return value as (message: Message) => string;
+    if (typeof value === "string" && value !== "" && resourceName(value) === value) return value;
+    const what = `${JSON.stringify(value)} cannot name a stream`;
+    throw invalidOption(of, name, what, "Leave out dots, wildcards and spaces");
+  },
+};
+
+const DECLARE: OptionSpec<boolean | JetStreamConfig> = {
+  read(of, name, value = false) {
+    if (typeof value === "boolean" || (typeof value === "object" && value !== null)) return value as JetStreamConfig;
+    throw invalidOption(of, name, "it must be true, false or settings of a stream", "Set declare: true");
+  },
+};
+
+const OPTIONS = {
+  ...ENVELOPE_OPTIONS,
+  connection: required(requireConnection),
+  subject: optional(SUBJECT),
+  partitions: optional(integer(1, MAX_PARTITIONS, 1)),
+  streamName: optional(STREAM_NAME),
+  declare: DECLARE,
+  timeoutMs: milliseconds(5000, 10),
+  domain: optional(text('Pass domain: "hub"')),
+  inboxPrefix: optional(text('Pass inboxPrefix: "_INBOX_orders"')),
+} satisfies OptionSpecs<NatsPublisherOptions>;
+
+type Settings = SettingsOf<typeof OPTIONS>;
+
 /** Publishes to JetStream: every message is confirmed by the stream that keeps it, and known to it by its id. */
 export function createNatsPublisher(options: NatsPublisherOptions): Publisher {
-  checkOptions(options);
-  return new NatsPublisher(options);
+  const settings = readOptions(OF, options, OPTIONS, { ackTimeoutMs: "timeoutMs" });
+  requireAgreement(settings);
+  const sender = new NatsSender(settings);
+  return createPublisher({
+    keepsKeyOrder: true,
+    publish: (batch) => sender.publish(batch),
+    prepare: (messages) => sender.prepare(messages),
+    close: () => sender.close(),
+  });
 }
 
-class NatsPublisher implements Publisher {
-  readonly keepsKeyOrder = true;
-  readonly #options: NatsPublisherOptions;
+class NatsSender {
+  readonly #settings: Settings;
   readonly #api: JetStreamApi;
   readonly #link: NatsLink;
-  readonly #tools: PublicationTools;
-  readonly #underWay = new Set<Publication>();
-  readonly #inHand = new Set<Promise<unknown>>();
+  readonly #tools: NatsBatchTools;
+  readonly #ahead: EncodedAhead<EncodedMessage>;
+  readonly #underWay = new Set<NatsBatch>();
   readonly #declared = new Map<string, Promise<void>>();
-  #closed = false;
   #unfit: Error | undefined;
 
-  constructor(options: NatsPublisherOptions) {
-    const { connection, partitions, streamName, declare = false, envelope = "native", source } = options;
-    this.#options = options;
-    this.#api = new JetStreamApi(connection, options.domain);
+  constructor(settings: Settings) {
+    const { connection, partitions, streamName, declare, envelope, source, timeoutMs } = settings;
+    this.#settings = settings;
+    this.#api = new JetStreamApi(connection, settings.domain);
     this.#link = new NatsLink(connection, {
-      down: (error) => this.#underWay.forEach((publication) => publication.giveUp(error)),
+      down: (error) => this.#underWay.forEach((batch) => batch.giveUp(error)),
       denied: (error) => this.#denied(error),
     });
     const expected = streamName ?? (declare === false ? undefined : ({ stream }: Message) => resourceName(stream));
-    const sealing = {
+    const how = {
       connection,
-      subject: options.subject ?? ((message: Message) => subjectOf(message, partitions)),
+      subject: settings.subject ?? ((message: Message) => subjectOf(message, partitions)),
       streamName: typeof expected === "string" ? () => expected : expected,
       envelope,
       source,
     };
+    this.#ahead = new EncodedAhead((message) => encodeMessage(message, how));
     this.#tools = {
       connection,
-      inbox: new AckInbox(connection, options.inboxPrefix ?? "_INBOX"),
+      inbox: new AckInbox(connection, settings.inboxPrefix ?? "_INBOX"),
       links: new StreamLinks(),
-      ackTimeoutMs: options.ackTimeoutMs ?? 5000,
-      seal: (message) => sealParcel(message, sealing),
+      timeoutMs,
+      encoded: (messages) => this.#ahead.of(messages),
       unfit: (error) => (this.#unfit = error),
       nobody: (subject) => this.#nobody(subject),
     };
   }
 
-  async publish(messages: readonly Message[], signal: AbortSignal): Promise<readonly PublishResult[]> {
-    if (messages.length === 0) return [];
-    if (this.#closed) throw new UnavailableError("This NATS publisher is closed");
-    if (this.#unfit !== undefined) throw this.#unfit;
-    const publishing = this.#publish(messages, signal);
-    this.#inHand.add(publishing);
-    try {
-      return await publishing;
-    } finally {
-      this.#inHand.delete(publishing);
-    }
+  prepare(messages: readonly Message[]): void {
+    this.#ahead.prepare(messages);
   }
 
-  /** Waits for what is in flight; the connection stays as it is. */
-  async close(): Promise<void> {
-    if (this.#closed) return;
-    this.#closed = true;
-    await Promise.allSettled(this.#inHand);
+  close(): void {
     this.#link.end();
     this.#tools.inbox.end();
   }
 
-  async #publish(messages: readonly Message[], signal: AbortSignal): Promise<PublishResult[]> {
+  async publish(batch: Batch): Promise<PublishResult[]> {
+    if (this.#unfit !== undefined) throw this.#unfit;
+    const { messages } = batch;
     const refused = await this.#declare(messages);
     if (this.#link.down !== undefined) throw this.#link.down;
-    if (signal.aborted) return messages.map(() => ({ status: "unavailable" }));
+    if (!batch.mayBegin()) return messages.map(() => NOT_TRIED);
     const declared = refused.size === 0 ? messages : messages.filter(({ stream }) => !refused.has(stream));
-    const publication = new Publication(declared, this.#tools);
-    this.#underWay.add(publication);
+    const sending = new NatsBatch({ ...batch, messages: declared }, this.#tools);
+    this.#underWay.add(sending);
     try {
-      const results = (await publication.run(signal)).values();
+      const running = sending.run();
+      setImmediate(() => this.#ahead.whileWaiting());
+      const results = (await running).values();
       return messages.map(({ stream }) => refused.get(stream) ?? results.next().value!);
     } finally {
-      this.#underWay.delete(publication);
+      this.#underWay.delete(sending);
     }
   }
 
   /** What to say of the messages of a stream that could not be declared. */
   async #declare(messages: readonly Message[]): Promise<Map<string, PublishResult>> {
     const refused = new Map<string, PublishResult>();
-    if (this.#options.declare === undefined || this.#options.declare === false) return refused;
+    if (this.#settings.declare === false) return refused;
     for (const message of messages) {
       const { stream } = message;
       if (refused.has(stream)) continue;
@@ -144,7 +192,7 @@ class NatsPublisher implements Publisher {
   }
 
   #declareFor(message: Message): Promise<void> {
-    const { streamName, declare } = this.#options;
+    const { streamName, declare } = this.#settings;
     const more = typeof declare === "object" ? declare : {};
     const name = typeof streamName === "function" ? streamName(message) : (streamName ?? resourceName(message.stream));
     return declareStream(this.#api, name, [`${subjectPart(message.stream)}.>`], more);
@@ -163,49 +211,22 @@ class NatsPublisher implements Publisher {
       field: ours ? "inboxPrefix" : "subject",
       fix: `Give this user the right to ${ours ? "subscribe" : "publish"} to ${subject}`,
     });
-    for (const publication of this.#underWay) {
-      if (ours) publication.giveUp(error);
-      else publication.denied(subject, error);
+    for (const batch of this.#underWay) {
+      if (ours) batch.giveUp(error);
+      else batch.denied(subject, error);
     }
   }
 }
 
-const OPTIONS: readonly (keyof NatsPublisherOptions)[] = [
-  "connection",
-  "subject",
-  "partitions",
-  "streamName",
-  "declare",
-  "envelope",
-  "source",
-  "ackTimeoutMs",
-  "domain",
-  "inboxPrefix",
-];
-
-function checkOptions(options: NatsPublisherOptions): void {
-  requireConnection(OF, options?.connection);
-  rejectUnknownOptions(OF, options, OPTIONS);
-  const { subject, partitions = 1, streamName, declare, envelope = "native", ackTimeoutMs = 5000 } = options;
-  requireInteger(OF, "partitions", partitions, 1, MAX_PARTITIONS);
-  requireInteger(OF, "ackTimeoutMs", ackTimeoutMs, 10, 2 ** 31 - 1);
-  requireEnvelope(OF, envelope);
-  if (streamName !== undefined && typeof streamName !== "function" && !isResourceName(streamName)) {
-    throw invalid("streamName", `"${streamName}" cannot name a stream`, "Leave out dots, wildcards and spaces");
-  }
-  if (subject !== undefined && options.partitions !== undefined) {
-    throw invalid("partitions", "subject and partitions are both set", "Put the partition into your own subject()");
+function requireAgreement({ subject, partitions, declare }: Settings): void {
+  if (subject === undefined) return;
+  if (partitions !== undefined) {
+    const fix = "Put the partition into your own subject()";
+    throw invalidOption(OF, "partitions", "subject and partitions are both set", fix);
   }
   const subjects = typeof declare === "object" ? declare["subjects"] : undefined;
-  if (subject !== undefined && declare !== undefined && declare !== false && subjects === undefined) {
-    throw invalid("declare", "it cannot be known which subjects subject() gives", "Set declare: { subjects: […] }");
+  if (declare !== false && subjects === undefined) {
+    const fix = "Set declare: { subjects: […] }";
+    throw invalidOption(OF, "declare", "it cannot be known which subjects subject() gives", fix);
   }
-}
-
-function isResourceName(value: string): boolean {
-  return value !== "" && resourceName(value) === value;
-}
-
-function invalid(field: string, message: string, fix: string): TxboxError {
-  return new TxboxError("invalid_option", `${OF}: ${message}`, { field, fix });
 }

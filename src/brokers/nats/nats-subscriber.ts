@@ -1,14 +1,27 @@
-import type { Handle, Subscriber } from "../../core/contracts.ts";
-import { TxboxError } from "../../core/errors.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import { SUBSCRIBER_OPTIONS, subscriberSettings, type SubscriberOptions } from "../shared/subscriber-options.ts";
+import {
+  createSubscriber,
+  flag,
+  invalidOption,
+  milliseconds,
+  optional,
+  readOptions,
+  required,
+  SUBSCRIBER_OPTIONS,
+  subscriberSettings,
+  text,
+  type OptionSpec,
+  type OptionSpecs,
+  type SubscriberOptions,
+} from "../../adapter/index.ts";
+import type { Subscriber } from "../../core/contracts.ts";
+import { shownValue } from "../../core/value-kind.ts";
 import { requireConnection, type NatsConnection } from "./nats-client.ts";
 import { NatsConsumption } from "./nats-consumption.ts";
-import { prepareConsumer, type ConsumerDeclaration } from "./prepare-consumer.ts";
 import { isSubject, resourceName } from "./nats-subject.ts";
+import { prepareConsumer, type ConsumerDeclaration } from "./prepare-consumer.ts";
 
 export interface NatsSubscriberOptions extends SubscriberOptions {
-  /** From `connect()` of @nats-io/transport-node, with `maxReconnectAttempts: -1`. */
+  /** From `connect()` of @nats-io/transport-node, with `maxReconnectAttempts: -1`. It stays yours to close. */
   connection: NatsConnection;
   /** The JetStream stream. */
   stream: string;
@@ -16,8 +29,11 @@ export interface NatsSubscriberOptions extends SubscriberOptions {
   durable?: string;
   /** Which subjects of the stream, for a consumer that `declare` creates: `orders.*.created`. Default: all. */
   filter?: string;
-  /** Several processes take from this consumer at once. No order of keys then; without it, one process at a time. */
-  shared?: boolean;
+  /**
+   * True (default): one process at a time takes from this consumer, so that keys keep their order. False: several do, and
+   * messages of a key may be handled by two of them, out of order.
+   */
+  ordered?: boolean;
   /** The subject for messages that cannot be handled. Default: `<stream>-dead`. */
   deadLetter?: string;
   /** Create the stream, the consumer and the stream of dead letters, as far as they are missing. */
@@ -30,73 +46,57 @@ export interface NatsSubscriberOptions extends SubscriberOptions {
   inboxPrefix?: string;
 }
 
-const OF = "createNatsSubscriber";
-
-/** Takes messages from a durable pull consumer of JetStream. */
-export function createNatsSubscriber(options: NatsSubscriberOptions): Subscriber {
-  checkOptions(options);
-  const settings = subscriberSettings(OF, options);
-  const { connection, stream, shared = false, inboxPrefix = "_INBOX" } = options;
-  let consumption: Promise<NatsConsumption> | undefined;
+/** A name of JetStream, such as that of a stream. */
+function resource(what: string): OptionSpec<string> {
   return {
-    async start(consumer: string, handle: Handle) {
-      if (consumption !== undefined) {
-        throw new TxboxError("invalid_option", `This subscriber to "${stream}" is running already`, {
-          fix: `Create another one for ${consumer}`,
-        });
-      }
-      const starting = (async () => {
-        const prepared = await prepareConsumer(consumer, options, settings);
-        const begun = new NatsConsumption({ ...prepared, connection, shared, inboxPrefix, settings, handle });
-        await begun.start();
-        return begun;
-      })();
-      consumption = starting;
-      try {
-        await starting;
-      } catch (error) {
-        consumption = undefined;
-        throw error;
-      }
-    },
-    async stop() {
-      const running = consumption;
-      await (await running?.catch(() => undefined))?.stop();
-      if (consumption === running) consumption = undefined;
+    read(of, name, value) {
+      if (typeof value === "string" && value !== "" && resourceName(value) === value) return value;
+      const fix = `Set ${name} to a name without wildcards, spaces, slashes and dots`;
+      throw invalidOption(of, name, `${JSON.stringify(value)} cannot name a ${what}`, fix);
     },
   };
 }
 
-const OPTIONS: readonly (keyof NatsSubscriberOptions)[] = [
-  "connection",
-  "stream",
-  "durable",
-  "filter",
-  "shared",
-  "deadLetter",
-  "declare",
-  "ackWaitMs",
-  "domain",
-  "inboxPrefix",
+const DEAD_LETTER: OptionSpec<string> = {
+  read(of, name, value) {
+    if (typeof value === "string" && isSubject(value)) return value;
+    const fix = `Set ${name} to a name without wildcards and spaces`;
+    throw invalidOption(of, name, `${shownValue(value)} is no subject to publish to`, fix);
+  },
+};
+
+const DECLARE: OptionSpec<boolean | ConsumerDeclaration> = {
+  read(of, name, value = false) {
+    if (typeof value === "boolean" || (typeof value === "object" && value !== null)) {
+      return value;
+    }
+    throw invalidOption(of, name, "it must be true, false or settings", "Set declare: true");
+  },
+};
+
+const OPTIONS = {
   ...SUBSCRIBER_OPTIONS,
-];
+  connection: required(requireConnection),
+  stream: resource("stream"),
+  durable: optional(resource("consumer")),
+  filter: optional(text('Pass filter: "orders.*.created"')),
+  ordered: flag(true),
+  deadLetter: optional(DEAD_LETTER),
+  declare: DECLARE,
+  ackWaitMs: milliseconds(30_000, 100),
+  domain: optional(text('Pass domain: "hub"')),
+  inboxPrefix: optional(text('Pass inboxPrefix: "_INBOX_orders"')),
+} satisfies OptionSpecs<NatsSubscriberOptions>;
 
-function checkOptions(options: NatsSubscriberOptions): void {
-  requireConnection(OF, options?.connection);
-  rejectUnknownOptions(OF, options, OPTIONS);
-  requireInteger(OF, "ackWaitMs", options.ackWaitMs ?? 30_000, 100, 2 ** 31 - 1);
-  for (const field of ["stream", "durable"] as const) {
-    const name = options[field];
-    if (name === undefined && field === "durable") continue;
-    if (typeof name === "string" && name !== "" && resourceName(name) === name) continue;
-    throw invalid(field, `${JSON.stringify(name)} cannot name a ${field === "stream" ? "stream" : "consumer"}`);
-  }
-  if (options.deadLetter !== undefined && !isSubject(options.deadLetter)) {
-    throw invalid("deadLetter", `${JSON.stringify(options.deadLetter)} is no subject to publish to`);
-  }
-}
-
-function invalid(field: string, message: string): TxboxError {
-  const fix = `Set ${field} to a name without wildcards, spaces${field === "deadLetter" ? "" : ", slashes and dots"}`;
-  return new TxboxError("invalid_option", `${OF}: ${message}`, { field, fix });
+/** Takes messages from a durable pull consumer of JetStream. */
+export function createNatsSubscriber(options: NatsSubscriberOptions): Subscriber {
+  const read = readOptions("createNatsSubscriber", options, OPTIONS, { shared: "ordered: false" });
+  const settings = subscriberSettings(read);
+  const { connection, ordered, inboxPrefix = "_INBOX" } = read;
+  return createSubscriber(async (consumer, handle) => {
+    const prepared = await prepareConsumer(consumer, read);
+    const consumption = new NatsConsumption({ ...prepared, connection, ordered, inboxPrefix, settings, handle });
+    await consumption.start();
+    return consumption;
+  });
 }

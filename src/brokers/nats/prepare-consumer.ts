@@ -1,18 +1,30 @@
 import { TxboxError } from "../../core/errors.ts";
-import type { SubscriberSettings } from "../shared/subscriber-options.ts";
-import { decodeText } from "../shared/transport.ts";
+import { decodeText } from "../../adapter/index.ts";
 import { JetStreamApi, type ConsumerInfo } from "./jetstream-api.ts";
 import { declareStream, type JetStreamConfig } from "./nats-declaration.ts";
 import { noDeadLetterStream } from "./nats-dead-letter.ts";
 import { NATS_TRANSPORT } from "./nats-headers.ts";
 import { matchesFilter, resourceName, subjectPart } from "./nats-subject.ts";
-import type { NatsSubscriberOptions } from "./nats-subscriber.ts";
+import type { NatsConnection } from "./nats-client.ts";
 
 /** Settings of what `declare` creates, in JetStream's own words. */
 export interface ConsumerDeclaration {
   stream?: JetStreamConfig;
   consumer?: JetStreamConfig;
   deadLetter?: JetStreamConfig;
+}
+
+/** What is used of the options of a subscriber. */
+export interface ConsumerOptions {
+  readonly connection: NatsConnection;
+  readonly stream: string;
+  readonly durable: string | undefined;
+  readonly filter: string | undefined;
+  readonly deadLetter: string | undefined;
+  readonly declare: boolean | ConsumerDeclaration;
+  readonly ackWaitMs: number;
+  readonly prefetch: number;
+  readonly domain: string | undefined;
 }
 
 export interface PreparedConsumer {
@@ -27,17 +39,13 @@ export interface PreparedConsumer {
 }
 
 /** Creates what may be created, and makes sure that all is there and fit. */
-export async function prepareConsumer(
-  consumer: string,
-  options: NatsSubscriberOptions,
-  settings: SubscriberSettings,
-): Promise<PreparedConsumer> {
-  const { connection, stream, domain, declare = false } = options;
+export async function prepareConsumer(consumer: string, options: ConsumerOptions): Promise<PreparedConsumer> {
+  const { connection, stream, domain, declare } = options;
   const durable = options.durable ?? resourceName(consumer);
   const deadLetter = options.deadLetter ?? `${subjectPart(stream)}-dead`;
   const api = new JetStreamApi(connection, domain);
   const names = { api, consumer, stream, durable, deadLetter };
-  if (declare !== false) await declareAll(names, declare === true ? {} : declare, options, settings);
+  if (declare !== false) await declareAll(names, declare === true ? {} : declare, options);
 
   const { config } = (await api.stream(stream)) ?? missing("stream", `There is no JetStream stream "${stream}"`);
   if (config.subjects?.some((subject) => matchesFilter(deadLetter, subject)) === true) {
@@ -56,8 +64,7 @@ export async function prepareConsumer(
 async function declareAll(
   { api, stream, durable, deadLetter }: Omit<PreparedConsumer, "ackWaitMs" | "maxRequestBytes">,
   more: ConsumerDeclaration,
-  { filter, ackWaitMs = 30_000 }: NatsSubscriberOptions,
-  { prefetch }: SubscriberSettings,
+  { filter, ackWaitMs, prefetch }: ConsumerOptions,
 ): Promise<void> {
   await declareStream(api, stream, [`${subjectPart(decodeText(stream, NATS_TRANSPORT))}.>`], more.stream);
   if ((await api.streamsOf(deadLetter)).length === 0) {

@@ -1,5 +1,5 @@
 import type { ConsumerInfo, JetStreamApi } from "./jetstream-api.ts";
-import type { MessageHand } from "./message-hand.ts";
+import type { InFlightMessages } from "./in-flight-messages.ts";
 import type { NatsConnection } from "./nats-client.ts";
 
 const FLUSH_EVERY = 10_000;
@@ -7,7 +7,7 @@ const FLUSH_EVERY = 10_000;
 export interface Recovery {
   readonly connection: NatsConnection;
   readonly api: JetStreamApi;
-  readonly hand: MessageHand;
+  readonly inFlight: InFlightMessages;
   readonly stream: string;
   readonly durable: string;
   /** Deliveries got lost with the connection, not with a process: they are no attempts. */
@@ -27,30 +27,30 @@ export interface Lost {
  */
 export async function recoverLost(recovery: Recovery, info: ConsumerInfo): Promise<Lost> {
   const { api, stream, durable } = recovery;
-  const before = countLost(recovery.hand, info);
+  const before = countLost(recovery.inFlight, info);
   if (before.count === 0) return before;
   await askAgain(recovery, info);
   const after = await api.consumer(stream, durable);
-  return after === undefined ? before : { ...countLost(recovery.hand, after), upTo: before.upTo };
+  return after === undefined ? before : { ...countLost(recovery.inFlight, after), upTo: before.upTo };
 }
 
-export function countLost(hand: MessageHand, info: ConsumerInfo): Lost {
+export function countLost(inFlight: InFlightMessages, info: ConsumerInfo): Lost {
   const upTo = info.delivered.stream_seq;
-  const here = hand.countBetween(info.ack_floor.stream_seq, upTo);
+  const here = inFlight.countBetween(info.ack_floor.stream_seq, upTo);
   return { count: Math.max(0, info.num_ack_pending - here), upTo };
 }
 
 async function askAgain(recovery: Recovery, { ack_floor, delivered }: ConsumerInfo): Promise<void> {
-  const { connection, hand, stream, durable, innocent } = recovery;
+  const { connection, inFlight, stream, durable, innocent } = recovery;
   const subject = (sequence: number): string =>
     `$JS.ACK.${stream}.${durable}.1.${sequence}.${delivered.consumer_seq}.0.0`;
   let sent = 0;
   for (let sequence = ack_floor.stream_seq + 1; sequence <= delivered.stream_seq; sequence++) {
-    if (hand.accountsFor(sequence)) continue;
-    const settled = hand.settledStamp(sequence) !== undefined;
+    if (inFlight.accountsFor(sequence)) continue;
+    const settled = inFlight.settledStamp(sequence) !== undefined;
     // Not for those that nobody waits for: the server ignores them.
     connection.publish(subject(sequence), settled ? "+ACK" : "-NAK");
-    if (!settled && innocent) hand.noteLost(sequence);
+    if (!settled && innocent) inFlight.noteLost(sequence);
     if (++sent % FLUSH_EVERY === 0) await connection.flush();
   }
   // The answer comes when all of them have been worked off.

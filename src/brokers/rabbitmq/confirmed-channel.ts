@@ -1,6 +1,6 @@
 import { endChannel } from "./end-channel.ts";
 import { GatheredWrites } from "./gathered-writes.ts";
-import { LentHeaders } from "./lent-headers.ts";
+import { ReusedHeaders } from "./reused-headers.ts";
 import type { RabbitmqConfirmChannel, RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 /**
@@ -13,7 +13,7 @@ export type Confirm = "taken" | "unroutable" | "refused" | "lost";
 export class ConfirmedChannel {
   readonly #channel: RabbitmqConfirmChannel;
   readonly #writes: GatheredWrites;
-  readonly #headers = new LentHeaders();
+  readonly #headers = new ReusedHeaders();
   /** Came back, and not confirmed yet: the server sends a message back before it confirms it. */
   readonly #returned = new Map<string, number>();
   #underWay = 0;
@@ -56,7 +56,7 @@ export class ConfirmedChannel {
   ): void {
     const { messageId, headers = {} } = options;
     this.#writes.gather();
-    options.headers = this.#headers.lend(headers);
+    options.headers = this.#headers.use(headers);
     try {
       this.#channel.publish(exchange, routingKey, content, options, (error) => {
         this.#underWay--;
@@ -66,7 +66,7 @@ export class ConfirmedChannel {
         else settled(error == null ? "taken" : "refused");
       });
     } finally {
-      this.#headers.takeBack();
+      this.#headers.release();
       options.headers = headers;
     }
     this.#underWay++;

@@ -1,4 +1,4 @@
-import type { SubscriberSettings } from "../shared/subscriber-options.ts";
+import type { SubscriberSettings } from "../../adapter/index.ts";
 
 /** How many messages are taken before it is known how large they are. */
 const FIRST = 10;

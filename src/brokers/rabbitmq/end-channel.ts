@@ -1,4 +1,4 @@
-import { systemClock } from "../../core/clock.ts";
+import { settledWithin } from "../../adapter/index.ts";
 
 interface Closable {
   on(event: "close", listener: () => void): unknown;
@@ -9,10 +9,8 @@ const PATIENCE_MS = 3000;
 
 /** Closes a channel, whatever state it is in. One whose connection dies meanwhile never answers. */
 export async function endChannel(channel: Closable): Promise<void> {
-  const over = new AbortController();
   const ended = new Promise<void>((resolve) => channel.on("close", resolve));
-  await Promise.race([close(channel), ended, systemClock.sleep(PATIENCE_MS, over.signal)]);
-  over.abort();
+  await settledWithin(Promise.race([close(channel), ended]), PATIENCE_MS);
 }
 
 async function close(channel: Closable): Promise<void> {

@@ -1,4 +1,4 @@
-import type { Keyed } from "../../core/by-key.ts";
+import type { Keyed } from "../../adapter/index.ts";
 
 const NONE = -1;
 /** Enough to keep the server busy until it confirms, and few enough that a chain of several is through when all is. */

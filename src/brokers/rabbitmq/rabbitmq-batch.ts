@@ -1,32 +1,24 @@
-import type { ClaimKind, PublishProgress, PublishResult } from "../../core/contracts.ts";
+import { BatchResults, failureOf, type Batch } from "../../adapter/index.ts";
+import { NOT_TRIED, PUBLISHED } from "../../core/batch-results.ts";
+import type { PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError, describeError } from "../../core/errors.ts";
-import type { Message } from "../../core/message.ts";
-import { failureOf } from "../../core/publish-each.ts";
 import type { ConfirmedChannel, Confirm } from "./confirmed-channel.ts";
 import { KeyChains } from "./key-chains.ts";
-import type { SealedForRabbitmq } from "./rabbitmq-envelope.ts";
+import type { EncodedForRabbitmq } from "./rabbitmq-envelope.ts";
 import { refusalOf, unavailable } from "./rabbitmq-errors.ts";
 import { routeName, type RabbitmqRoute } from "./rabbitmq-route.ts";
 import type { RabbitmqRoutes } from "./rabbitmq-routes.ts";
 
 /** Larger ones go alone: should the server close the channel for the size, no neighbour has to be sent twice. */
 const LARGE_BYTES = 1024 * 1024;
-const PUBLISHED: PublishResult = { status: "published" };
-const NOT_TRIED: PublishResult = { status: "unavailable" };
-const HELD: PublishResult = { status: "held" };
 
 export interface BatchOptions {
-  readonly messages: readonly Message[];
   /** By message; an error in place of a route is the message's result. */
   readonly routes: readonly (RabbitmqRoute | Error)[];
   /** By its place; may throw. */
-  readonly sealed: (index: number) => SealedForRabbitmq;
+  readonly encoded: (index: number) => EncodedForRabbitmq;
   /** What is known of the places they go to. */
   readonly known: RabbitmqRoutes;
-  readonly kind: ClaimKind | undefined;
-  readonly onResult: PublishProgress["onResult"] | undefined;
-  /** Questions to the server end with it. */
-  readonly signal: AbortSignal;
   /** Why the connection is gone, when it is. */
   readonly whyLost: () => unknown;
   /** Another channel, for this batch only. */
@@ -38,8 +30,9 @@ export interface BatchOptions {
  * confirmed: a queue may refuse one message and take the next, so nothing else keeps the order of a key in every case.
  */
 export class RabbitmqBatch {
+  readonly #batch: Batch;
   readonly #options: BatchOptions;
-  readonly #results: PublishResult[];
+  readonly #results: BatchResults;
   readonly #chains: KeyChains;
   readonly #done = Promise.withResolvers<readonly PublishResult[]>();
   #channel: ConfirmedChannel;
@@ -56,11 +49,12 @@ export class RabbitmqBatch {
   #finished = false;
   #confirms = 0;
 
-  constructor(channel: ConfirmedChannel, options: BatchOptions) {
+  constructor(channel: ConfirmedChannel, batch: Batch, options: BatchOptions) {
     this.#channel = channel;
+    this.#batch = batch;
     this.#options = options;
-    this.#results = options.messages.map(() => NOT_TRIED);
-    this.#chains = new KeyChains(options.messages);
+    this.#results = new BatchResults(batch.messages);
+    this.#chains = new KeyChains(batch.messages);
     this.#limit = this.#chains.window;
   }
 
@@ -72,12 +66,6 @@ export class RabbitmqBatch {
   run(): Promise<readonly PublishResult[]> {
     this.#pump();
     return this.#done.promise;
-  }
-
-  /** Ends when what is under way is confirmed. */
-  sendNoMore(): void {
-    this.#limit = 0;
-    this.#pump();
   }
 
   /** What is under way is not confirmed, though the server answers: its routes are out, the rest goes on. */
@@ -94,50 +82,52 @@ export class RabbitmqBatch {
   giveUp(error: unknown): void {
     if (this.#over) return;
     this.#over = true;
-    for (const i of [...this.#inFlight, ...this.#lost]) this.#results[i] = { status: "unavailable", error };
-    const first = this.#results.indexOf(NOT_TRIED);
-    if (first !== -1) this.#results[first] = { status: "unavailable", error };
-    this.#finish();
+    const result: PublishResult = { status: "unavailable", error };
+    for (const i of [...this.#inFlight, ...this.#lost]) this.#results.set(i, result);
+    this.#finish(result);
   }
 
-  /** What follows a message of its key that did not go through is held; the others simply were not sent. */
-  #finish(): void {
+  #finish(notTried: PublishResult): void {
     this.#finished = true;
-    for (const [i, { status }] of this.#results.entries()) {
-      const next = status === "published" ? undefined : this.#chains.after(i);
-      if (next !== undefined) this.#results[next] = HELD;
-    }
-    this.#done.resolve(this.#results);
+    this.#done.resolve(this.#results.all(notTried));
   }
 
   #pump(): void {
-    while (!this.#over && !this.#alone && this.#inFlight.size < this.#limit && !this.#channel.ended) {
-      const i = this.#take();
-      if (i === undefined) break;
-      this.#send(i);
+    while (this.#hasRoom && this.#hasNext) {
+      // Asked before each message: it may be long since the last one.
+      if (!this.#batch.mayBegin()) break;
+      this.#send(this.#take());
     }
     if (!this.#over && this.#inFlight.size === 0) this.#landed();
   }
 
-  #take(): number | undefined {
-    return this.#chains.take() ?? (this.#inFlight.size === 0 ? this.#large.shift() : undefined);
+  get #hasRoom(): boolean {
+    return !this.#over && !this.#alone && this.#inFlight.size < this.#limit && !this.#channel.ended;
+  }
+
+  get #hasNext(): boolean {
+    return this.#chains.size > 0 || (this.#inFlight.size === 0 && this.#large.length > 0);
+  }
+
+  #take(): number {
+    return this.#chains.take() ?? this.#large.shift()!;
   }
 
   #send(i: number): void {
-    const { routes, sealed, known, kind } = this.#options;
+    const { routes, encoded, known } = this.#options;
     const route = routes[i]!;
     if (route instanceof Error) {
       this.#settle(i, failureOf(route));
       return;
     }
-    const notNow = known.notNow(route, kind);
+    const notNow = known.notNow(route, this.#batch.kind);
     if (notNow !== undefined) {
       this.#settle(i, notNow);
       return;
     }
     const { exchange, routingKey } = route;
     try {
-      const { content, options } = sealed(i);
+      const { content, options } = encoded(i);
       if (content.length >= LARGE_BYTES) {
         if (this.#inFlight.size > 0) return void this.#large.push(i);
         this.#alone = true;
@@ -157,7 +147,8 @@ export class RabbitmqBatch {
     if (this.#over || !this.#inFlight.delete(i)) return;
     this.#confirms++;
     const route = this.#options.routes[i] as RabbitmqRoute;
-    const { known, messages, signal } = this.#options;
+    const { known } = this.#options;
+    const { messages, signal } = this.#batch;
     switch (confirm) {
       case "taken":
         known.took(route, bytes);
@@ -179,13 +170,13 @@ export class RabbitmqBatch {
 
   /** The message was not taken, so its key waits in any case; the server may have to be asked why. */
   #judge(i: number, route: RabbitmqRoute, verdict: Promise<PublishResult>): void {
-    this.#results[i] = { status: "unavailable", route: routeName(route) };
+    this.#results.set(i, { status: "unavailable", route: routeName(route) });
     this.#verdicts.push(verdict.then((result) => void (this.#finished || this.#settle(i, result))));
   }
 
   #settle(i: number, result: PublishResult): void {
-    this.#results[i] = result;
-    this.#options.onResult?.(i, result);
+    this.#results.set(i, result);
+    this.#batch.onResult?.(i, result);
     if (result.status === "published") this.#chains.follow(i);
     if (this.#inFlight.size === 0) this.#alone = false;
   }
@@ -193,9 +184,9 @@ export class RabbitmqBatch {
   /** Nothing is under way: all is sent, or the channel has ended. */
   #landed(): void {
     const left = this.#lost.length > 0 || this.#large.length > 0 || this.#chains.size > 0;
-    if (!left || this.#limit === 0) {
+    if (!left || !this.#batch.mayBegin()) {
       this.#over = true;
-      void Promise.all(this.#verdicts).then(() => this.#finish());
+      void Promise.all(this.#verdicts).then(() => this.#finish(NOT_TRIED));
     } else if (this.#channel.error === undefined) {
       this.giveUp(unavailable(this.#options.whyLost()));
     } else {

@@ -71,7 +71,7 @@ export interface RabbitmqMessage {
 }
 
 /** Throws when `connection` is something else than a connection of amqplib that recovers. */
-export function requireConnection(of: string, connection: unknown): asserts connection is RabbitmqConnection {
+export function requireConnection(of: string, connection: unknown): RabbitmqConnection {
   const has = (method: string): boolean =>
     typeof connection === "object" && connection !== null && typeof Reflect.get(connection, method) === "function";
   const fix = "Pass the result of await connect(url, { recovery: true }) of amqplib 2.2 or later";
@@ -82,4 +82,5 @@ export function requireConnection(of: string, connection: unknown): asserts conn
     const message = `${of}: this connection does not come back after the broker was away`;
     throw new TxboxError("invalid_option", message, { field: "connection", fix });
   }
+  return connection as RabbitmqConnection;
 }

@@ -1,3 +1,4 @@
+import { ABORTED, LATE, settledWithin } from "../../adapter/index.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { describeError, TxboxError, UnavailableError } from "../../core/errors.ts";
 import { deadHeaders } from "../../core/dead-letter.ts";
@@ -68,11 +69,8 @@ export class RabbitmqDeadLetters {
   ): Promise<Confirm> {
     const { promise, resolve } = Promise.withResolvers<Confirm>();
     channel.send(exchange, routingKey, content, options, resolve);
-    const over = new AbortController();
-    const late = this.#clock.sleep(CONFIRM_TIMEOUT_MS, over.signal).then((): "late" => "late");
-    const confirm = await Promise.race([promise, late]);
-    over.abort();
-    if (confirm !== "late") return confirm;
+    const confirm = await settledWithin(promise, CONFIRM_TIMEOUT_MS, undefined, this.#clock);
+    if (confirm !== LATE && confirm !== ABORTED) return confirm;
     this.#channels.drop(channel);
     throw new UnavailableError(`RabbitMQ confirmed no dead letter for ${CONFIRM_TIMEOUT_MS} ms`);
   }

@@ -1,6 +1,12 @@
+import {
+  bytesOf,
+  decodeEnvelope,
+  encodeEnvelope,
+  put,
+  type EnvelopeFormat,
+  type Transport,
+} from "../../adapter/index.ts";
 import type { IncomingMessage, Message } from "../../core/message.ts";
-import { openEnvelope, sealEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { bytesOf, put, type Transport } from "../shared/transport.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 
 const AMQP: Transport = {
@@ -15,15 +21,15 @@ const COUNTERS: ReadonlySet<string> = new Set(["x-delivery-count", "x-acquired-c
 const MAX_SHORT_TEXT = 255;
 
 /** A message as the client takes it. */
-export interface SealedForRabbitmq {
+export interface EncodedForRabbitmq {
   readonly content: Buffer;
   readonly options: RabbitmqPublish;
 }
 
 /** Properties and headers of a message: what AMQP has a property for is there as well, for those who read those. */
-export function sealForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): SealedForRabbitmq {
+export function encodeForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): EncodedForRabbitmq {
   const { body } = message;
-  const headers = sealEnvelope(message, format, AMQP, source);
+  const headers = encodeEnvelope(message, format, AMQP, source);
   const options: RabbitmqPublish = {
     persistent: true,
     mandatory: true,
@@ -51,7 +57,7 @@ export function openFromRabbitmq({ content, fields, properties }: RabbitmqMessag
     if (typeof properties.contentType === "string") headers["content-type"] ??= properties.contentType;
     if (typeof properties.correlationId === "string") headers["correlation-id"] ??= properties.correlationId;
   }
-  const opened = openEnvelope(headers, content, AMQP);
+  const opened = decodeEnvelope(headers, content, AMQP);
   return {
     ...opened,
     id: opened.id ?? text(properties.messageId),

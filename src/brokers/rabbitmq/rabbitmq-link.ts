@@ -1,3 +1,4 @@
+import { ABORTED, LATE, settledWithin } from "../../adapter/index.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { UnavailableError } from "../../core/errors.ts";
 import { endChannel } from "./end-channel.ts";
@@ -127,22 +128,19 @@ export class RabbitmqLink {
   }
 
   async #within<T>(endsAt: number, promise: Promise<T>, clock: Clock, signal: AbortSignal): Promise<T> {
-    const over = new AbortController();
     const failure = Promise.withResolvers<never>();
     const waitMs = Math.max(0, endsAt - clock.monotonic());
-    const late = clock.sleep(waitMs, AbortSignal.any([signal, over.signal])).then((): never => {
-      throw new Error(signal.aborted ? "the wait was called off" : "no channel was opened in time");
-    });
-    for (const one of [late, failure.promise, promise]) one.catch(() => undefined);
     this.#waiting.add(failure.reject);
     try {
-      return await Promise.race([promise, failure.promise, late]);
+      const got = await settledWithin(Promise.race([promise, failure.promise]), waitMs, signal, clock);
+      if (got === ABORTED) throw new Error("the wait was called off");
+      if (got === LATE) throw new Error("no channel was opened in time");
+      return got;
     } catch (error) {
       const cause = this.#error ?? error;
       throw refusedConnection(cause) ?? unavailable(cause);
     } finally {
       this.#waiting.delete(failure.reject);
-      over.abort();
     }
   }
 }

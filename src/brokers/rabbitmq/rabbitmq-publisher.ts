@@ -1,29 +1,39 @@
-import { systemClock } from "../../core/clock.ts";
-import type { ClaimKind, Clock, Publisher, PublishProgress, PublishResult } from "../../core/contracts.ts";
+import {
+  callback,
+  clock,
+  createPublisher,
+  ENVELOPE_OPTIONS,
+  EncodedAhead,
+  flag,
+  givenUp,
+  milliseconds,
+  oneOf,
+  readOptions,
+  required,
+  type Batch,
+  type EnvelopeOptions,
+  type OptionSpecs,
+  type SettingsOf,
+} from "../../adapter/index.ts";
+import { NOT_TRIED } from "../../core/batch-results.ts";
+import type { Clock, Publisher, PublishResult } from "../../core/contracts.ts";
 import { UnavailableError } from "../../core/errors.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
-import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
-import { SealedAhead } from "../shared/sealed-ahead.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
 import type { ConfirmedChannel } from "./confirmed-channel.ts";
 import { RabbitmqBatch } from "./rabbitmq-batch.ts";
 import { requireConnection, type RabbitmqConnection } from "./rabbitmq-client.ts";
-import { sealForRabbitmq, type SealedForRabbitmq } from "./rabbitmq-envelope.ts";
+import { encodeForRabbitmq, type EncodedForRabbitmq } from "./rabbitmq-envelope.ts";
 import { KnownExchanges } from "./rabbitmq-exchanges.ts";
 import { RabbitmqLink } from "./rabbitmq-link.ts";
 import { routeByStream, routeOf, type RabbitmqRoute } from "./rabbitmq-route.ts";
-import { RabbitmqRoutes, requireUnroutable, type Unroutable } from "./rabbitmq-routes.ts";
+import { RabbitmqRoutes, type Unroutable } from "./rabbitmq-routes.ts";
 
-export interface RabbitmqPublisherOptions {
-  /** `await connect(url, { recovery: true })` of amqplib; yours to close. */
+export interface RabbitmqPublisherOptions extends EnvelopeOptions {
+  /** `await connect(url, { recovery: true })` of amqplib. It stays yours to close. */
   connection: RabbitmqConnection;
   /** Where a message goes. Default: the exchange of its stream, with its type as the routing key, "_" as ".". */
   route?: (message: Message) => RabbitmqRoute;
-  /** Default "native". */
-  envelope?: EnvelopeFormat;
-  /** `source` of CloudEvents. Default: the stream. */
-  source?: string;
   /** Creates the exchanges that messages go to, as durable topic exchanges. Default false. */
   declare?: boolean;
   /**
@@ -33,12 +43,19 @@ export interface RabbitmqPublisherOptions {
    */
   unroutable?: Unroutable;
   /** Without a single confirm for this long, the broker counts as out. Default 30 s. */
-  confirmTimeoutMs?: number;
+  timeoutMs?: number;
   clock?: Clock;
 }
 
-/** How long `close` waits for confirms. */
-const CLOSE_MS = 3000;
+const OPTIONS = {
+  ...ENVELOPE_OPTIONS,
+  connection: required(requireConnection),
+  route: callback("Pass (message) => ({ exchange, routingKey })", routeByStream),
+  declare: flag(false),
+  unroutable: oneOf<Unroutable>(["wait", "reject"], "wait"),
+  timeoutMs: milliseconds(30_000),
+  clock,
+} satisfies OptionSpecs<RabbitmqPublisherOptions>;
 
 /**
  * Publishes with confirms: persistent, and `mandatory`, so that a message that no queue takes waits or is rejected, and is
@@ -46,136 +63,92 @@ const CLOSE_MS = 3000;
  * Different keys go out together, the messages of a key one after another.
  */
 export function createRabbitmqPublisher(options: RabbitmqPublisherOptions): Publisher {
-  checkOptions(options);
-  return new RabbitmqPublisher(options);
+  const renamed = { confirmTimeoutMs: "timeoutMs" };
+  const sender = new RabbitmqSender(readOptions("createRabbitmqPublisher", options, OPTIONS, renamed));
+  return createPublisher({
+    keepsKeyOrder: true,
+    publish: (batch) => sender.publish(batch),
+    prepare: (messages) => sender.prepare(messages),
+    close: () => sender.close(),
+  });
 }
 
-class RabbitmqPublisher implements Publisher {
-  readonly keepsKeyOrder = true;
+class RabbitmqSender {
   readonly #link: RabbitmqLink;
   readonly #clock: Clock;
   readonly #channels: ChannelKeeper;
   readonly #exchanges: KnownExchanges;
   readonly #known: RabbitmqRoutes;
-  readonly #confirmTimeoutMs: number;
+  readonly #timeoutMs: number;
   readonly #route: (message: Message) => RabbitmqRoute;
-  readonly #ahead: SealedAhead<SealedForRabbitmq>;
-  readonly #batches = new Set<Promise<unknown>>();
-  readonly #closing = new AbortController();
+  readonly #ahead: EncodedAhead<EncodedForRabbitmq>;
 
-  constructor(options: RabbitmqPublisherOptions) {
-    const { connection, route = routeByStream, envelope = "native", source, declare = false } = options;
-    const { unroutable = "wait", confirmTimeoutMs = 30_000 } = options;
+  constructor(settings: SettingsOf<typeof OPTIONS>) {
+    const { connection, route, envelope, source, declare, unroutable, timeoutMs, clock } = settings;
     this.#link = RabbitmqLink.of(connection);
-    this.#clock = options.clock ?? systemClock;
-    this.#channels = new ChannelKeeper(this.#link, this.#clock);
-    this.#exchanges = new KnownExchanges(this.#link, declare, this.#clock);
-    this.#known = new RabbitmqRoutes({ link: this.#link, clock: this.#clock, unroutable, confirmTimeoutMs });
-    this.#confirmTimeoutMs = confirmTimeoutMs;
+    this.#clock = clock;
+    this.#channels = new ChannelKeeper(this.#link, clock);
+    this.#exchanges = new KnownExchanges(this.#link, declare, clock);
+    this.#known = new RabbitmqRoutes({ link: this.#link, clock, unroutable, timeoutMs });
+    this.#timeoutMs = timeoutMs;
     this.#route = route;
-    this.#ahead = new SealedAhead((message) => sealForRabbitmq(message, envelope, source));
+    this.#ahead = new EncodedAhead((message) => encodeForRabbitmq(message, envelope, source));
   }
 
   prepare(messages: readonly Message[]): void {
     this.#ahead.prepare(messages);
   }
 
-  async publish(
-    messages: readonly Message[],
-    signal: AbortSignal,
-    progress?: PublishProgress,
-  ): Promise<readonly PublishResult[]> {
-    if (messages.length === 0) return [];
-    const begin = AbortSignal.any([signal, this.#closing.signal]);
-    const publishing = this.#publish(messages, begin, signal, progress);
-    this.#batches.add(publishing);
-    try {
-      return await publishing;
-    } finally {
-      this.#batches.delete(publishing);
-    }
-  }
-
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.allSettled(this.#batches);
-    await this.#channels.close();
-  }
-
-  async #publish(
-    messages: readonly Message[],
-    begin: AbortSignal,
-    signal: AbortSignal,
-    progress: PublishProgress | undefined,
-  ): Promise<readonly PublishResult[]> {
-    if (begin.aborted) throw new UnavailableError(signal.aborted ? "The lease is lost" : "The publisher is closed");
+  async publish(batch: Batch): Promise<readonly PublishResult[]> {
     this.#link.requireUnblocked();
     const own: ConfirmedChannel[] = [];
-    const channel = await this.#channelFor(progress?.kind, own, begin);
+    const channel = await this.#channelFor(batch, own);
     try {
-      return await this.#publishOn(channel, own, messages, begin, signal, progress);
+      return await this.#publishOn(channel, own, batch);
     } finally {
       await Promise.all(own.map((one) => one.close()));
     }
   }
 
+  close(): Promise<void> {
+    return this.#channels.close();
+  }
+
   async #publishOn(
     channel: ConfirmedChannel,
     own: ConfirmedChannel[],
-    messages: readonly Message[],
-    begin: AbortSignal,
-    signal: AbortSignal,
-    progress: PublishProgress | undefined,
+    batch: Batch,
   ): Promise<readonly PublishResult[]> {
+    const { messages, signal } = batch;
     const routes = await this.#exchanges.check(
       messages.map((message) => routeOf(this.#route, message)),
-      begin,
+      signal,
     );
-    if (begin.aborted) throw new UnavailableError("The lease is lost, or the publisher is closed");
-    const batch = new RabbitmqBatch(channel, {
-      messages,
+    if (!batch.mayBegin()) return messages.map(() => NOT_TRIED);
+    const sending = new RabbitmqBatch(channel, batch, {
       routes,
-      sealed: this.#ahead.of(messages),
+      encoded: this.#ahead.of(messages),
       known: this.#known,
-      kind: progress?.kind,
-      onResult: progress?.onResult.bind(progress),
-      signal: begin,
       whyLost: () => this.#link.error,
       reopen: async () => {
         this.#exchanges.forget();
-        const another = await this.#channels.afterEnded(begin);
+        const another = await this.#channels.afterEnded(signal);
         own.push(another);
         return another;
       },
     });
-    const stopWatching = this.#watch(batch, channel, signal);
+    const over = new AbortController();
+    const giveUp = (): void => sending.giveUp(givenUp(signal));
+    signal.addEventListener("abort", giveUp);
+    void this.#endSilence(sending, channel, over.signal);
     try {
-      const running = batch.run();
+      const running = sending.run();
       setImmediate(() => this.#ahead.whileWaiting());
       return await running;
     } finally {
-      stopWatching();
-    }
-  }
-
-  /** Ends a batch when the lease is lost, when the publisher is closed, or when no confirms come. */
-  #watch(batch: RabbitmqBatch, channel: ConfirmedChannel, signal: AbortSignal): () => void {
-    const over = new AbortController();
-    const leave = (): void => batch.giveUp(new UnavailableError("The lease is lost"));
-    const close = (): void => {
-      batch.sendNoMore();
-      void this.#clock
-        .sleep(CLOSE_MS, over.signal)
-        .then(() => batch.giveUp(new UnavailableError("The publisher is closed")));
-    };
-    signal.addEventListener("abort", leave);
-    this.#closing.signal.addEventListener("abort", close);
-    void this.#endSilence(batch, channel, over.signal);
-    return () => {
       over.abort();
-      signal.removeEventListener("abort", leave);
-      this.#closing.signal.removeEventListener("abort", close);
-    };
+      signal.removeEventListener("abort", giveUp);
+    }
   }
 
   /** What is not confirmed for too long is given up: with its routes if the server answers, else with the whole batch. */
@@ -183,7 +156,7 @@ class RabbitmqPublisher implements Publisher {
     for (let heard = -1; !over.aborted;) {
       if (heard !== batch.confirms) {
         heard = batch.confirms;
-        await this.#clock.sleep(this.#confirmTimeoutMs, over);
+        await this.#clock.sleep(this.#timeoutMs, over);
         continue;
       }
       const answers = await this.#link.answers(this.#clock, over);
@@ -191,42 +164,16 @@ class RabbitmqPublisher implements Publisher {
       // What it still sends would be taken for an answer to later messages.
       this.#channels.drop(channel);
       if (answers) batch.skipSilent();
-      else batch.giveUp(new UnavailableError(`RabbitMQ confirmed nothing for ${this.#confirmTimeoutMs} ms`));
+      else batch.giveUp(new UnavailableError(`RabbitMQ confirmed nothing for ${this.#timeoutMs} ms`));
       heard = -1;
     }
   }
 
   /** What is sent again may get the channel closed, or no answer: that must not touch what is sent for the first time. */
-  async #channelFor(
-    kind: ClaimKind | undefined,
-    own: ConfirmedChannel[],
-    begin: AbortSignal,
-  ): Promise<ConfirmedChannel> {
-    if (kind !== "retry") return this.#channels.get(begin, () => this.#exchanges.forget());
-    const channel = await this.#channels.another(begin);
+  async #channelFor({ kind, signal }: Batch, own: ConfirmedChannel[]): Promise<ConfirmedChannel> {
+    if (kind !== "retry") return this.#channels.get(signal, () => this.#exchanges.forget());
+    const channel = await this.#channels.another(signal);
     own.push(channel);
     return channel;
   }
-}
-
-const OPTIONS: readonly (keyof RabbitmqPublisherOptions)[] = [
-  "connection",
-  "route",
-  "envelope",
-  "source",
-  "declare",
-  "unroutable",
-  "confirmTimeoutMs",
-  "clock",
-];
-
-function checkOptions(options: RabbitmqPublisherOptions): void {
-  const of = "createRabbitmqPublisher";
-  requireConnection(of, options?.connection);
-  rejectUnknownOptions(of, options, OPTIONS);
-  const { route = routeByStream, envelope = "native", confirmTimeoutMs = 1, unroutable = "wait" } = options;
-  requireInteger(of, "confirmTimeoutMs", confirmTimeoutMs, 1, 2 ** 31 - 1);
-  requireFunction(of, "route", route, "Pass (message) => ({ exchange, routingKey })");
-  requireEnvelope(of, envelope);
-  requireUnroutable(of, unroutable);
 }

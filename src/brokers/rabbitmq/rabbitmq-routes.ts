@@ -7,18 +7,6 @@ import { routeName, type RabbitmqRoute } from "./rabbitmq-route.ts";
 /** What becomes of a message that no queue takes, when the server does not say why. */
 export type Unroutable = "wait" | "reject";
 
-export function requireUnroutable(of: string, unroutable: unknown): void {
-  if (unroutable === "wait" || unroutable === "reject") return;
-  throw new TxboxError(
-    "invalid_option",
-    `${of}: there is no way ${String(unroutable)} for messages that no queue takes`,
-    {
-      field: "unroutable",
-      fix: 'Use "wait" or "reject"',
-    },
-  );
-}
-
 const MAX_ROUTES = 10_000;
 const MAX_SUSPECTS = 1000;
 /** So often in a row a message alone is refused, until that counts against the message. */
@@ -48,7 +36,7 @@ export interface RoutesOptions {
   readonly link: RabbitmqLink;
   readonly clock: Clock;
   readonly unroutable: Unroutable;
-  readonly confirmTimeoutMs: number;
+  readonly timeoutMs: number;
 }
 
 /**
@@ -80,8 +68,8 @@ export class RabbitmqRoutes {
 
   /** The server is there and confirms other messages, not those of this route: its queue has no leader, or hangs. */
   fellSilent(route: RabbitmqRoute): PublishResult {
-    const { clock, confirmTimeoutMs } = this.#options;
-    remember(this.#silent, nameOf(route), clock.monotonic() + confirmTimeoutMs, MAX_ROUTES);
+    const { clock, timeoutMs } = this.#options;
+    remember(this.#silent, nameOf(route), clock.monotonic() + timeoutMs, MAX_ROUTES);
     return this.#silence(route);
   }
 
@@ -94,15 +82,15 @@ export class RabbitmqRoutes {
     const name = nameOf(route);
     const triesAt = this.#silent.get(name);
     if (triesAt === undefined) return undefined;
-    const { clock, confirmTimeoutMs } = this.#options;
+    const { clock, timeoutMs } = this.#options;
     const now = clock.monotonic();
     if (kind === "new" || now < triesAt) return this.#silence(route);
-    this.#silent.set(name, now + confirmTimeoutMs);
+    this.#silent.set(name, now + timeoutMs);
     return undefined;
   }
 
   #silence(route: RabbitmqRoute): PublishResult {
-    const what = `RabbitMQ confirmed nothing for ${this.#options.confirmTimeoutMs} ms, though it answers`;
+    const what = `RabbitMQ confirmed nothing for ${this.#options.timeoutMs} ms, though it answers`;
     return out(route, what, "See whether its queue has a leader, and bring back its nodes");
   }
 

@@ -1,9 +1,8 @@
+import { Deliveries, type Delivery, type SubscriberSettings } from "../../adapter/index.ts";
 import { backoffMs } from "../../core/backoff.ts";
 import type { Handle } from "../../core/contracts.ts";
 import { describeError, errorCode, PermanentError, UnavailableError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
-import { Deliveries, type Delivery } from "../shared/deliveries.ts";
-import type { SubscriberSettings } from "../shared/subscriber-options.ts";
 import { ConsumerWindow } from "./consumer-window.ts";
 import { endChannel } from "./end-channel.ts";
 import type { RabbitmqChannel, RabbitmqMessage } from "./rabbitmq-client.ts";
@@ -54,8 +53,13 @@ export class RabbitmqSubscription {
     return (this.#connecting = this.#connect(false, (error) => errorCode(error) !== "unavailable"));
   }
 
-  async stop(): Promise<void> {
+  /** Takes no more; a `start` that waits for the server ends. */
+  cancel(): void {
     this.#stopping.abort();
+  }
+
+  async stop(): Promise<void> {
+    this.cancel();
     // The consumer is not cancelled first: the server would give later messages of a key to another one.
     await this.#deliveries.stop();
     this.#window.flush();

@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { BatchResults, failureOf, givenUp, type Batch, type EncodedAhead } from "../../adapter/index.ts";
+import { PUBLISHED } from "../../core/batch-results.ts";
 import type { PublishResult } from "../../core/contracts.ts";
 import { PermanentError, UnavailableError } from "../../core/errors.ts";
-import type { Message } from "../../core/message.ts";
-import { failureOf } from "../../core/publish-each.ts";
-import type { SealedAhead } from "../shared/sealed-ahead.ts";
-import { requireFitting, type SealedEntry } from "./redis-entry.ts";
+import { requireFitting, type EncodedEntry } from "./redis-envelope.ts";
+import { shownValue } from "../../core/value-kind.ts";
 import { explainRedis, isExhausted, isTooLargeForServer, isTooLargeForStream } from "./redis-errors.ts";
-import { ANSWER_MS, type RedisConnection, type RedisLink } from "./redis-link.ts";
+import type { RedisConnection, RedisLink } from "./redis-link.ts";
 import type { RedisPublisherSettings, ReplicasWanted } from "./redis-publisher-options.ts";
 import { addEntries, HELD, type Added, type Entry } from "./redis-request.ts";
 
@@ -19,8 +19,6 @@ export interface ValueLimit {
   readonly suspects: Set<string>;
 }
 
-const PUBLISHED: PublishResult = { status: "published" };
-const HELD_BACK: PublishResult = { status: "held" };
 /** What Redis takes as one value unless it is configured otherwise, and the least it can be configured to. */
 const USUAL_MAX_BYTES = 512 * 1024 * 1024;
 const LEAST_MAX_BYTES = 1024 * 1024;
@@ -31,9 +29,8 @@ const MAX_SEEN = 10_000;
 
 /** What the batches of a publisher share. */
 export interface RedisBatchTools {
-  readonly link: RedisLink;
   readonly settings: RedisPublisherSettings;
-  readonly ahead: SealedAhead<SealedEntry>;
+  readonly ahead: EncodedAhead<EncodedEntry>;
   readonly limitOf: (connection: RedisConnection) => Promise<ValueLimit>;
   /** Streams that have taken messages. */
   readonly seen: Set<string>;
@@ -41,75 +38,72 @@ export interface RedisBatchTools {
 
 /** One batch on its way, in one go as far as nothing fails; then again with what is left and may go. */
 export class RedisBatch {
-  readonly #messages: readonly Message[];
+  readonly #batch: Batch;
+  readonly #link: RedisLink;
   readonly #tools: RedisBatchTools;
-  readonly #results: (PublishResult | undefined)[];
+  readonly #results: BatchResults;
   #limit: ValueLimit | undefined;
-  /** Keys with a message that does not go out, and its place: nothing of theirs may follow. */
-  readonly #stopped = new Map<string, number>();
 
-  constructor(messages: readonly Message[], tools: RedisBatchTools) {
-    this.#messages = messages;
+  constructor(batch: Batch, link: RedisLink, tools: RedisBatchTools) {
+    this.#batch = batch;
+    this.#link = link;
     this.#tools = tools;
-    this.#results = Array.from({ length: messages.length });
+    this.#results = new BatchResults(batch.messages);
   }
 
-  async send(signal: AbortSignal): Promise<PublishResult[]> {
-    let outage: unknown;
+  async send(): Promise<PublishResult[]> {
     try {
-      await untilAborted(this.#tools.link, signal, this.#send(signal));
+      await untilAborted(this.#link, this.#batch.signal, this.#send());
     } catch (error) {
-      outage = explainRedis(error);
+      return this.#results.all({ status: "unavailable", error: explainRedis(error) });
     }
-    return this.#results.map(
-      (result, index) => result ?? (this.#isStopped(index) ? HELD_BACK : { status: "unavailable", error: outage }),
-    );
+    return this.#results.all();
   }
 
-  async #send(signal: AbortSignal): Promise<void> {
+  async #send(): Promise<void> {
     let entries: Entry[] | undefined;
     do {
-      const connection = await this.#tools.link.connection();
+      const connection = await this.#link.connection();
       const limit = (this.#limit ??= await this.#tools.limitOf(connection));
-      entries ??= this.#seal(limit);
-      if (signal.aborted) return;
+      entries ??= this.#encode(limit);
       if (entries.length > 0) await this.#request(connection, leading(entries));
-      entries = entries.filter(({ index }) => this.#results[index] === undefined && !this.#isStopped(index));
-    } while (entries.length > 0);
+      entries = entries.filter(({ index }) => this.#results.isOpen(index));
+    } while (entries.length > 0 && this.#batch.mayBegin());
   }
 
-  #seal(limit: ValueLimit): Entry[] {
+  #encode(limit: ValueLimit): Entry[] {
     const { streamKey } = this.#tools.settings;
-    const sealed = this.#tools.ahead.of(this.#messages);
+    const { messages } = this.#batch;
+    const encoded = this.#tools.ahead.of(messages);
     const entries: Entry[] = [];
-    for (const [index, message] of this.#messages.entries()) {
-      if (this.#isStopped(index)) continue;
+    for (const [index, message] of messages.entries()) {
+      if (this.#results.isHeld(index)) continue;
       try {
-        const { shape, values } = requireFitting(sealed(index), limit.bytes ?? USUAL_MAX_BYTES);
+        const { shape, values } = requireFitting(encoded(index), limit.bytes ?? USUAL_MAX_BYTES);
         const large = limit.bytes === undefined && values.some((value) => value.length * 3 > LEAST_MAX_BYTES);
         const bytes = values.at(-1)!.length;
         entries.push({ index, streamKey: nameOf(streamKey(message)), shape, values, bytes, large });
       } catch (error) {
-        this.#fail(index, failureOf(error));
+        this.#results.set(index, failureOf(error));
       }
     }
     return entries;
   }
 
   async #request(connection: RedisConnection, entries: readonly Entry[]): Promise<void> {
-    const { replicas } = this.#tools.settings;
+    const { replicas, timeoutMs } = this.#tools.settings;
     const requests = Array.from({ length: Math.ceil(entries.length / REQUEST) }, (_, i) =>
       entries.slice(i * REQUEST, (i + 1) * REQUEST),
     );
     const answers = await this.#sendAll(connection, requests);
-    if (replicas !== undefined) await replicated(connection, replicas);
+    if (replicas !== undefined && answers.length > 0) await replicated(connection, replicas, timeoutMs);
     for (const [i, answer] of answers.entries()) {
       const request = requests[i]!;
       if (answer.status === "rejected") return this.#unanswered(request, answer.reason);
       const { added, failure } = answer.value;
       for (let n = 0; n < added; n++) {
         const { index, streamKey } = request[n]!;
-        this.#results[index] = PUBLISHED;
+        this.#results.set(index, PUBLISHED);
         this.#remember(streamKey);
       }
       // Nothing of what follows was added either.
@@ -122,12 +116,15 @@ export class RedisBatch {
     requests: readonly (readonly Entry[])[],
   ): Promise<PromiseSettledResult<Added>[]> {
     const key = `txbox:baton:${requests.length === 1 ? "none" : randomBytes(9).toString("base64url")}`;
+    const { settings } = this.#tools;
     const answers: Promise<Added>[] = [];
     for (const [i, request] of requests.entries()) {
       if (i > 0) await nextTurn();
+      // The requests before wait for no later one: what they have added stays.
+      if (!this.#batch.mayBegin()) break;
       const after = i === 0 ? "" : String(i);
       const pass = i === requests.length - 1 ? "" : String(i + 1);
-      const answer = addEntries(connection, request, this.#tools.settings, { key, after, pass });
+      const answer = addEntries(connection, request, settings, { key, after, pass });
       answer.catch(() => undefined);
       answers.push(answer);
     }
@@ -146,30 +143,31 @@ export class RedisBatch {
   async #refused(entries: readonly Entry[], error: unknown): Promise<void> {
     const [first] = entries;
     // The server closes that connection, if it has not done so.
-    this.#tools.link.drop();
-    if (entries.length === 1) return this.#fail(first!.index, { status: "rejected", error });
+    this.#link.drop();
+    if (entries.length === 1) return this.#results.set(first!.index, { status: "rejected", error });
     const half = Math.ceil(entries.length / 2);
     for (const part of [entries.slice(0, half), entries.slice(half)]) {
-      const left = part.filter(({ index }) => !this.#isStopped(index));
-      if (left.length > 0) await this.#request(await this.#tools.link.connection(), left);
+      const left = part.filter(({ index }) => !this.#results.isHeld(index));
+      if (left.length > 0) await this.#request(await this.#link.connection(), left);
     }
   }
 
   /** The server's last word may be lost with the connection: a message that breaks it twice, and alone, is to blame. */
   async #hasBroken({ index }: Entry): Promise<boolean> {
-    const { id } = this.#messages[index]!;
+    const { id } = this.#batch.messages[index]!;
     const suspects = this.#limit?.suspects;
     if (suspects === undefined || !suspects.has(id)) {
       suspects?.add(id);
       return false;
     }
-    await this.#tools.link.command(["PING"]);
+    await this.#link.command(["PING"]);
     suspects.delete(id);
     return true;
   }
 
   #judge({ index, streamKey }: Entry, failure: string, entries: readonly Entry[]): void {
-    if (isTooLargeForStream(failure)) return this.#fail(index, { status: "rejected", error: new Error(failure) });
+    if (isTooLargeForStream(failure))
+      return this.#results.set(index, { status: "rejected", error: new Error(failure) });
     const error = explain(failure, streamKey);
     if (error === undefined) throw new Error(failure);
     // A stream that has taken messages before is out, and its messages wait; one that never has cannot be meant.
@@ -179,8 +177,7 @@ export class RedisBatch {
         : { status: "rejected", error };
     // As long as the stream is so, nothing for it works: ask once, not for each.
     for (const entry of entries) {
-      if (entry.streamKey === streamKey && this.#results[entry.index] === undefined && !this.#isStopped(entry.index))
-        this.#fail(entry.index, result);
+      if (entry.streamKey === streamKey && this.#results.isOpen(entry.index)) this.#results.set(entry.index, result);
     }
   }
 
@@ -189,22 +186,6 @@ export class RedisBatch {
     if (seen.has(streamKey)) return;
     if (seen.size >= MAX_SEEN) seen.clear();
     seen.add(streamKey);
-  }
-
-  #fail(index: number, failure: Failure): void {
-    this.#results[index] = failure;
-    const { stream, key } = this.#messages[index]!;
-    if (key === null) return;
-    const name = `${stream}\0${key}`;
-    this.#stopped.set(name, Math.min(index, this.#stopped.get(name) ?? index));
-  }
-
-  #isStopped(index: number): boolean {
-    if (this.#stopped.size === 0) return false;
-    const { stream, key } = this.#messages[index]!;
-    if (key === null) return false;
-    const at = this.#stopped.get(`${stream}\0${key}`);
-    return at !== undefined && at < index;
   }
 }
 
@@ -220,7 +201,7 @@ function leading(entries: readonly Entry[]): readonly Entry[] {
 
 function nameOf(streamKey: unknown): string {
   if (typeof streamKey === "string" && streamKey !== "") return streamKey;
-  throw new PermanentError(`streamKey gave ${JSON.stringify(streamKey)} for this message`, {
+  throw new PermanentError(`streamKey gave ${shownValue(streamKey)} for this message`, {
     field: "streamKey",
     fix: "Let it return the name of a stream for every message",
   });
@@ -247,8 +228,12 @@ function explain(failure: string, streamKey: string): PermanentError | undefined
 }
 
 /** Over the connection of the write: that is what WAIT is about. */
-async function replicated(connection: RedisConnection, { count, timeoutMs }: ReplicasWanted): Promise<void> {
-  const reached = Number(await connection.command(["WAIT", String(count), String(timeoutMs)], timeoutMs + ANSWER_MS));
+async function replicated(
+  connection: RedisConnection,
+  { count, timeoutMs }: ReplicasWanted,
+  answerMs: number,
+): Promise<void> {
+  const reached = Number(await connection.command(["WAIT", String(count), String(timeoutMs)], timeoutMs + answerMs));
   if (reached >= count) return;
   // A master that its replicas have left may not be the master any more: the next connection asks anew.
   connection.close();
@@ -262,7 +247,7 @@ async function replicated(connection: RedisConnection, { count, timeoutMs }: Rep
 async function untilAborted(link: RedisLink, signal: AbortSignal, running: Promise<void>): Promise<void> {
   const aborted = Promise.withResolvers<never>();
   const abort = (): void => {
-    aborted.reject(new UnavailableError("Given up: the lease is lost"));
+    aborted.reject(givenUp(signal));
     link.drop();
   };
   signal.addEventListener("abort", abort, { once: true });

@@ -1,20 +1,23 @@
+import { ABORTED, LATE, settledWithin } from "../../adapter/index.ts";
 import { UnavailableError } from "../../core/errors.ts";
 import { plainConnection, type PlainConnection, type RedisArgument } from "./plain-connection.ts";
 import type { RedisClient } from "./redis-client.ts";
 import { explainRedis, isReply, needsOtherServer } from "./redis-errors.ts";
 import type { Script } from "./redis-scripts.ts";
 
-/** How long Redis may take to answer a command that does not block. */
-export const ANSWER_MS = 10_000;
+/** How long Redis may take to answer a command that does not block, unless it is told otherwise. */
+const ANSWER_MS = 10_000;
 
 /** One connection at a time, opened when it is needed. A broken one is thrown away with all that was sent over it. */
 export class RedisLink {
   readonly #client: RedisClient;
+  readonly #answerMs: number;
   #current: RedisConnection | undefined;
   #closed = false;
 
-  constructor(client: RedisClient) {
+  constructor(client: RedisClient, answerMs: number = ANSWER_MS) {
     this.#client = client;
+    this.#answerMs = answerMs;
   }
 
   async command(args: readonly RedisArgument[], answerMs?: number): Promise<unknown> {
@@ -45,7 +48,7 @@ export class RedisLink {
   /** For commands that have to go over one connection. */
   async connection(): Promise<RedisConnection> {
     if (this.#closed) throw new UnavailableError("The connection to Redis was closed");
-    const current = (this.#current ??= new RedisConnection(this.#client));
+    const current = (this.#current ??= new RedisConnection(this.#client, this.#answerMs));
     try {
       await current.ready;
       if (current.open) return current;
@@ -61,10 +64,11 @@ export class RedisLink {
 export class RedisConnection {
   readonly ready: Promise<void>;
   readonly #plain: PlainConnection;
-  readonly #waiting = new Set<(error: Error) => void>();
-  #open = true;
+  readonly #answerMs: number;
+  readonly #closed = new AbortController();
 
-  constructor(client: RedisClient) {
+  constructor(client: RedisClient, answerMs: number) {
+    this.#answerMs = answerMs;
     this.#plain = plainConnection(client);
     this.#plain.on("end", () => this.close());
     this.#plain.on("close", () => this.close());
@@ -81,7 +85,7 @@ export class RedisConnection {
     });
     try {
       // Clients wait without end for a server that takes the connection and says nothing.
-      await this.#within(ANSWER_MS, () => this.#plain.connect());
+      await this.#answer(this.#plain.connect(), this.#answerMs);
     } catch (error) {
       this.close();
       throw reason ?? error;
@@ -89,13 +93,13 @@ export class RedisConnection {
   }
 
   get open(): boolean {
-    return this.#open;
+    return !this.#closed.signal.aborted;
   }
 
   /** Rejects with the server's own error when it answered, with an UnavailableError otherwise. */
-  async command(args: readonly RedisArgument[], answerMs: number = ANSWER_MS): Promise<unknown> {
+  async command(args: readonly RedisArgument[], answerMs: number = this.#answerMs): Promise<unknown> {
     try {
-      return await this.#within(answerMs, () => this.#plain.send(args));
+      return await this.#answer(this.#plain.send(args), answerMs);
     } catch (error) {
       if (error instanceof Error && needsOtherServer(error.message)) this.close();
       throw error;
@@ -120,30 +124,17 @@ export class RedisConnection {
     }
   }
 
-  #within(answerMs: number, ask: () => Promise<unknown>): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const settle = (then: () => void): void => {
-        clearTimeout(timer);
-        this.#waiting.delete(fail);
-        then();
-      };
-      const fail = (error: Error): void => settle(() => reject(error));
-      const timer = setTimeout(() => {
-        fail(new UnavailableError(`Redis did not answer within ${answerMs} ms`));
-        this.close();
-      }, answerMs);
-      this.#waiting.add(fail);
-      ask().then(
-        (reply) => settle(() => resolve(reply)),
-        (error: unknown) => fail(error instanceof Error ? error : new Error(String(error))),
-      );
-    });
+  async #answer(asking: Promise<unknown>, answerMs: number): Promise<unknown> {
+    const reply = await settledWithin(asking, answerMs, this.#closed.signal);
+    if (reply === ABORTED) throw new UnavailableError("The connection to Redis was lost");
+    if (reply !== LATE) return reply;
+    this.close();
+    throw new UnavailableError(`Redis did not answer within ${answerMs} ms`);
   }
 
   close(): void {
-    if (!this.#open) return;
-    this.#open = false;
+    if (!this.open) return;
+    this.#closed.abort();
     this.#plain.close();
-    for (const fail of this.#waiting) fail(new UnavailableError("The connection to Redis was lost"));
   }
 }

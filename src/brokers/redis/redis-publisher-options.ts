@@ -1,8 +1,21 @@
-import { TxboxError } from "../../core/errors.ts";
+import {
+  callback,
+  ENVELOPE_OPTIONS,
+  flag,
+  integer,
+  invalidOption,
+  milliseconds,
+  optional,
+  readOptions,
+  required,
+  type EnvelopeFormat,
+  type EnvelopeOptions,
+  type OptionSpec,
+  type OptionSpecs,
+} from "../../adapter/index.ts";
 import { LANES, laneOf } from "../../core/lane.ts";
 import type { Message } from "../../core/message.ts";
-import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
-import { requireEnvelope, type EnvelopeFormat } from "../shared/envelope.ts";
+import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { requireRedisClient, type RedisClient } from "./redis-client.ts";
 
 /** What to forget of a stream: entries beyond a number, or older than some time. Redis keeps a few more than that. */
@@ -13,8 +26,8 @@ export interface ReplicasWanted {
   timeoutMs: number;
 }
 
-export interface RedisPublisherOptions {
-  /** Of ioredis or node-redis; its options are used for a connection of the publisher's own. */
+export interface RedisPublisherOptions extends EnvelopeOptions {
+  /** Of ioredis or node-redis: it says where to connect. It stays yours to close. */
   client: RedisClient;
   /** The Redis key of a message's stream. Default: the name of the message's stream. */
   streamKey?: (message: Message) => string;
@@ -26,70 +39,66 @@ export interface RedisPublisherOptions {
   trim?: RedisTrim;
   /** Confirm a message only when so many replicas have it, too. Default: as soon as the master has it. */
   replicas?: ReplicasWanted;
-  /** Default "native". */
-  envelope?: EnvelopeFormat;
-  /** `source` of CloudEvents. Default: "/" and the stream. */
-  source?: string;
+  /** Without an answer for this long, Redis counts as out. Default 10 s. */
+  timeoutMs?: number;
 }
 
 export interface RedisPublisherSettings {
-  client: RedisClient;
-  streamKey: (message: Message) => string;
-  declare: boolean;
-  trim: readonly [how: string, threshold: string];
-  replicas: ReplicasWanted | undefined;
-  envelope: EnvelopeFormat;
-  source: string | undefined;
+  readonly client: RedisClient;
+  readonly streamKey: (message: Message) => string;
+  readonly declare: boolean;
+  readonly trim: readonly [how: string, threshold: string];
+  readonly replicas: ReplicasWanted | undefined;
+  readonly envelope: EnvelopeFormat;
+  readonly source: string | undefined;
+  readonly timeoutMs: number;
 }
 
 const OF = "createRedisPublisher";
-const OPTIONS: readonly (keyof RedisPublisherOptions)[] = [
-  "client",
-  "streamKey",
-  "partitions",
-  "declare",
-  "trim",
-  "replicas",
-  "envelope",
-  "source",
-];
+
+const REPLICAS: OptionSpec<ReplicasWanted> = {
+  read(of, name, value) {
+    rejectUnknownOptions(`${of} ${name}`, value as object, ["count", "timeoutMs"]);
+    const { count, timeoutMs } = value as ReplicasWanted;
+    requireInteger(of, `${name}.count`, count, 1);
+    requireInteger(of, `${name}.timeoutMs`, timeoutMs, 1, 60_000);
+    return { count, timeoutMs };
+  },
+};
+
+const TRIM: OptionSpec<RedisTrim> = {
+  read(of, name, value) {
+    rejectUnknownOptions(`${of} ${name}`, value as object, ["maxLength", "maxAgeMs"]);
+    const { maxLength, maxAgeMs } = value as { maxLength?: number; maxAgeMs?: number };
+    if (maxLength !== undefined && maxAgeMs !== undefined)
+      throw invalidOption(of, name, "trim takes maxLength or maxAgeMs, not both", "Leave one of them out");
+    if (maxLength !== undefined) requireInteger(of, `${name}.maxLength`, maxLength, 1);
+    else requireInteger(of, `${name}.maxAgeMs`, maxAgeMs, 1);
+    return value as RedisTrim;
+  },
+};
+
+const OPTIONS = {
+  ...ENVELOPE_OPTIONS,
+  client: required(requireRedisClient),
+  streamKey: callback("Pass (message) => message.stream", ({ stream }: Message) => stream),
+  partitions: integer(1, LANES, 1),
+  declare: flag(true),
+  trim: optional(TRIM),
+  replicas: optional(REPLICAS),
+  timeoutMs: milliseconds(10_000),
+} satisfies OptionSpecs<RedisPublisherOptions>;
 
 export function publisherSettings(options: RedisPublisherOptions): RedisPublisherSettings {
-  const client = requireRedisClient(OF, options?.client);
-  rejectUnknownOptions(OF, options, OPTIONS);
-  const { partitions = 1, declare = true, envelope = "native", replicas, source } = options;
-  requireInteger(OF, "partitions", partitions, 1, LANES);
-  requireEnvelope(OF, envelope);
-  if (replicas !== undefined) {
-    requireInteger(OF, "replicas.count", replicas.count, 1);
-    requireInteger(OF, "replicas.timeoutMs", replicas.timeoutMs, 1, 60_000);
-  }
-  const name = options.streamKey ?? (({ stream }: Message) => stream);
-  requireFunction(OF, "streamKey", name, "Pass (message) => message.stream");
+  const { partitions, streamKey: name, trim, ...read } = readOptions(OF, options, OPTIONS);
   return {
-    client,
+    ...read,
     streamKey: partitions === 1 ? name : (message) => `${name(message)}.${laneOf(message.key) % partitions}`,
-    declare,
-    trim: trimming(options.trim),
-    replicas,
-    envelope,
-    source,
+    trim: trimming(trim),
   };
 }
 
 function trimming(trim: RedisTrim | undefined): readonly [string, string] {
   if (trim === undefined) return ["", ""];
-  rejectUnknownOptions(`${OF} trim`, trim, ["maxLength", "maxAgeMs"]);
-  if (trim.maxLength !== undefined && trim.maxAgeMs !== undefined)
-    throw invalid("trim", "trim takes maxLength or maxAgeMs, not both", "Leave one of them out");
-  if (trim.maxLength !== undefined) {
-    requireInteger(OF, "trim.maxLength", trim.maxLength, 1);
-    return ["MAXLEN", String(trim.maxLength)];
-  }
-  requireInteger(OF, "trim.maxAgeMs", trim.maxAgeMs, 1);
-  return ["MINID", String(trim.maxAgeMs)];
-}
-
-function invalid(field: string, message: string, fix: string): TxboxError {
-  return new TxboxError("invalid_option", `${OF}: ${message}`, { field, fix });
+  return trim.maxLength === undefined ? ["MINID", String(trim.maxAgeMs)] : ["MAXLEN", String(trim.maxLength)];
 }

@@ -1,12 +1,21 @@
-import { systemClock } from "../../core/clock.ts";
+import {
+  clock,
+  integer,
+  LATE,
+  readOptions,
+  required,
+  settledWithin,
+  type OptionSpec,
+  type OptionSpecs,
+} from "../../adapter/index.ts";
 import type { Clock, Receipt, ReceiptFilter } from "../../core/contracts.ts";
-import { rejectUnknownOptions, requireInteger, requireName } from "../../core/options.ts";
+import { requireName } from "../../core/options.ts";
 import { requireRedisClient, type RedisClient } from "./redis-client.ts";
 import { RedisLink } from "./redis-link.ts";
 import { REMEMBER } from "./redis-scripts.ts";
 
 export interface RedisReceiptFilterOptions {
-  /** Of ioredis or node-redis; its options are used for a connection of the filter's own. */
+  /** Of ioredis or node-redis: it says where to connect. It stays yours to close. */
   client: RedisClient;
   /** How long a message is remembered. Default 1 hour. */
   ttlMs?: number;
@@ -31,18 +40,27 @@ const PAUSE_MS = 1000;
 const ANSWER_MS = 2000;
 const MOST = 1000;
 
+const PREFIX: OptionSpec<string> = {
+  read(of, name, value = "txbox:receipt:") {
+    requireName(of, name, value);
+    return value as string;
+  },
+};
+
+const OPTIONS = {
+  client: required(requireRedisClient),
+  ttlMs: integer(1, Number.MAX_SAFE_INTEGER, 3_600_000),
+  timeoutMs: integer(1, 60_000, 50),
+  prefix: PREFIX,
+  clock,
+} satisfies OptionSpecs<RedisReceiptFilterOptions>;
+
 /**
  * Remembers in Redis which messages were processed, so that duplicates need no transaction. It is never the authority:
  * it is told after the commit, and what it does not know, or cannot say in time, the ledger decides.
  */
 export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): RedisReceiptFilter {
-  const of = "createRedisReceiptFilter";
-  const client = requireRedisClient(of, options?.client);
-  rejectUnknownOptions(of, options, ["client", "ttlMs", "timeoutMs", "prefix", "clock"]);
-  const { ttlMs = 3_600_000, timeoutMs = 50, prefix = "txbox:receipt:", clock = systemClock } = options;
-  requireInteger(of, "ttlMs", ttlMs, 1);
-  requireInteger(of, "timeoutMs", timeoutMs, 1, 60_000);
-  requireName(of, "prefix", prefix);
+  const { client, ttlMs, timeoutMs, prefix, clock } = readOptions("createRedisReceiptFilter", options, OPTIONS);
   const link = new RedisLink(client);
   let questions: Question[] = [];
   let news: string[] = [];
@@ -59,21 +77,16 @@ export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): Re
   async function ask(): Promise<void> {
     const asked = questions;
     questions = [];
-    const timer = setTimeout(() => {
-      pause();
-      for (const { answer } of asked) answer(false);
-    }, timeoutMs);
-    try {
-      for (let from = 0; from < asked.length; from += MOST) {
-        const part = asked.slice(from, from + MOST);
-        const reply = (await link.command(["MGET", ...part.map(({ key }) => key)], ANSWER_MS)) as unknown[];
-        for (const [i, { answer }] of part.entries()) answer(reply[i] != null);
-      }
-    } catch {
-      pause();
-      for (const { answer } of asked) answer(false);
-    } finally {
-      clearTimeout(timer);
+    if ((await settledWithin(answer(asked), timeoutMs).catch(() => LATE)) !== LATE) return;
+    pause();
+    for (const { answer: tellOne } of asked) tellOne(false);
+  }
+
+  async function answer(asked: readonly Question[]): Promise<void> {
+    for (let from = 0; from < asked.length; from += MOST) {
+      const part = asked.slice(from, from + MOST);
+      const reply = (await link.command(["MGET", ...part.map(({ key }) => key)], ANSWER_MS)) as unknown[];
+      for (const [i, { answer: tellOne }] of part.entries()) tellOne(reply[i] != null);
     }
   }
 

@@ -1,10 +1,10 @@
 import type { RedisArgument } from "./plain-connection.ts";
-import { NAME_END, type SealedEntry } from "./redis-entry.ts";
+import { NAME_END, type EncodedEntry } from "./redis-envelope.ts";
 import type { RedisConnection } from "./redis-link.ts";
 import type { RedisPublisherSettings } from "./redis-publisher-options.ts";
 import { ADD } from "./redis-scripts.ts";
 
-export interface Entry extends SealedEntry {
+export interface Entry extends EncodedEntry {
   /** Of its message in the batch. */
   readonly index: number;
   readonly streamKey: string;

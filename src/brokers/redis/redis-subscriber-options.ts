@@ -1,17 +1,24 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
-import { TxboxError } from "../../core/errors.ts";
-import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import {
+  deadLetterName,
+  flag,
+  milliseconds,
+  names,
+  optional,
+  readOptions,
+  required,
   SUBSCRIBER_OPTIONS,
   subscriberSettings,
+  text,
+  type OptionSpecs,
   type SubscriberOptions,
   type SubscriberSettings,
-} from "../shared/subscriber-options.ts";
+} from "../../adapter/index.ts";
 import { requireRedisClient, type RedisClient } from "./redis-client.ts";
 
 export interface RedisSubscriberOptions extends SubscriberOptions {
-  /** Of ioredis or node-redis; its options are used for connections of the subscriber's own. */
+  /** Of ioredis or node-redis: it says where to connect. It stays yours to close. */
   client: RedisClient;
   /** Redis keys of the streams to read. */
   streams: string | readonly string[];
@@ -28,57 +35,39 @@ export interface RedisSubscriberOptions extends SubscriberOptions {
   takeOverAfterMs?: number;
   /** Create streams and groups that do not exist; a new group begins with the oldest entry. Default false. */
   declare?: boolean;
-  /** Stream of dead letters. Default: the stream's key and ".dead". */
-  deadLetter?: (streamKey: string) => string;
+  /** The stream of dead letters, by the stream they come from. Default: `<stream>.dead`. */
+  deadLetter?: string | ((streamKey: string) => string);
 }
 
 export interface RedisSubscriberSettings extends SubscriberSettings {
-  client: RedisClient;
-  streams: readonly string[];
-  group: string | undefined;
-  member: string | undefined;
-  ordered: boolean;
-  takeOverAfterMs: number;
-  declare: boolean;
-  deadLetter: (streamKey: string) => string;
+  readonly client: RedisClient;
+  readonly streams: readonly string[];
+  readonly group: string | undefined;
+  readonly member: string | undefined;
+  readonly ordered: boolean;
+  readonly takeOverAfterMs: number;
+  readonly declare: boolean;
+  readonly deadLetter: (streamKey: string) => string;
 }
 
-const OF = "createRedisSubscriber";
-const OPTIONS: readonly string[] = [
+const OPTIONS = {
   ...SUBSCRIBER_OPTIONS,
-  "client",
-  "streams",
-  "group",
-  "member",
-  "ordered",
-  "takeOverAfterMs",
-  "declare",
-  "deadLetter",
-];
+  client: required(requireRedisClient),
+  streams: names('Pass { streams: "orders" } or a list of names'),
+  group: optional(text("Leave group out for the default")),
+  member: optional(text("Leave member out for the default")),
+  ordered: flag(true),
+  takeOverAfterMs: milliseconds(30_000, 100),
+  declare: flag(false),
+  deadLetter: deadLetterName,
+} satisfies OptionSpecs<RedisSubscriberOptions>;
 
 export function redisSubscriberSettings(options: RedisSubscriberOptions): RedisSubscriberSettings {
-  const client = requireRedisClient(OF, options?.client);
-  rejectUnknownOptions(OF, options, OPTIONS);
-  const { group, member, ordered = true, takeOverAfterMs = 30_000, declare = false } = options;
-  requireInteger(OF, "takeOverAfterMs", takeOverAfterMs, 100, 2 ** 31 - 1);
-  for (const [name, value] of Object.entries({ group, member })) {
-    if (value !== undefined && (typeof value !== "string" || value === ""))
-      throw invalid(name, `${name} must be a name`, `Leave ${name} out for the default`);
-  }
-  const streams = typeof options.streams === "string" ? [options.streams] : [...new Set(options.streams ?? [])];
-  if (streams.length === 0 || !streams.every((one) => typeof one === "string" && one !== ""))
-    throw invalid("streams", "no streams to read are given", 'Pass { streams: "orders" } or a list of names');
-  const deadLetter = options.deadLetter ?? ((streamKey: string) => `${streamKey}.dead`);
-  requireFunction(OF, "deadLetter", deadLetter, 'Pass (streamKey) => "name"');
-  const common = subscriberSettings(OF, options);
-  return { ...common, client, streams, group, member, ordered, takeOverAfterMs, declare, deadLetter };
+  const read = readOptions("createRedisSubscriber", options, OPTIONS);
+  return { ...read, ...subscriberSettings(read) };
 }
 
 /** A name that no other process has. */
 export function newMember(): string {
   return `${hostname()}:${process.pid}:${randomBytes(4).toString("hex")}`;
-}
-
-function invalid(field: string, message: string, fix: string): TxboxError {
-  return new TxboxError("invalid_option", `${OF}: ${message}`, { field, fix });
 }

@@ -1,6 +1,6 @@
 import { TxboxError } from "../../core/errors.ts";
 import type { RedisArgument } from "./plain-connection.ts";
-import type { RawFields } from "./redis-entry.ts";
+import type { RawFields } from "./redis-envelope.ts";
 import { isReply } from "./redis-errors.ts";
 import type { RedisLink } from "./redis-link.ts";
 import { BURY, COUNT, LEAVE, LET_GO, RENEW, SWEEP, TOUCH } from "./redis-scripts.ts";

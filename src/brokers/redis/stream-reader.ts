@@ -1,10 +1,9 @@
-import { backoffMs } from "../../core/backoff.ts";
-import { describeError, PermanentError } from "../../core/errors.ts";
+import { type Deliveries, SubscriberOutage } from "../../adapter/index.ts";
+import { PermanentError } from "../../core/errors.ts";
 import type { IncomingMessage } from "../../core/message.ts";
 import { deadHeaders } from "../../core/dead-letter.ts";
-import type { Deliveries } from "../shared/deliveries.ts";
 import { HeldEntries } from "./held-entries.ts";
-import { brokenEntry, deadEntry, openEntry } from "./redis-entry.ts";
+import { brokenEntry, deadEntry, openEntry } from "./redis-envelope.ts";
 import { explainRedis, isReply } from "./redis-errors.ts";
 import type { RedisLink } from "./redis-link.ts";
 import type { RedisSubscriberSettings } from "./redis-subscriber-options.ts";
@@ -41,7 +40,7 @@ export abstract class StreamReader {
   readonly #deliveries: Deliveries;
   readonly #page = new PageSize();
   #running: Promise<unknown> | undefined;
-  #outages = 0;
+  readonly #outage: SubscriberOutage;
   #onSurvived: (() => void) | undefined;
   /** Nothing pending is from this life of the member yet. */
   #newborn = true;
@@ -53,6 +52,7 @@ export abstract class StreamReader {
     this.held = new HeldEntries(group);
     this.#consumer = consumer;
     this.#deliveries = deliveries;
+    this.#outage = new SubscriberOutage(consumer, settings, RECONNECT);
   }
 
   start(): void {
@@ -214,8 +214,7 @@ export abstract class StreamReader {
   }
 
   protected recovered(): void {
-    if (this.#outages > 0) this.settings.emit({ type: "recovered", consumer: this.#consumer });
-    this.#outages = 0;
+    this.#outage.over();
   }
 
   async #read(): Promise<void> {
@@ -230,16 +229,11 @@ export abstract class StreamReader {
   }
 
   async #waitOut(cause: unknown): Promise<void> {
-    const { clock, declare, emit } = this.settings;
-    const { signal } = this.stopping;
-    if (declare && isReply(cause, "NOGROUP")) {
+    if (this.settings.declare && isReply(cause, "NOGROUP")) {
       // The server has lost its data.
       await this.group.ensure(true).catch(() => undefined);
     }
-    const delayMs = Math.max(10, backoffMs(++this.#outages, RECONNECT));
-    const error = describeError(explainRedis(cause));
-    emit({ type: "outage", consumer: this.#consumer, error, attempt: this.#outages, delayMs });
-    await clock.sleep(delayMs, signal);
+    await this.#outage.waitOut(explainRedis(cause), this.stopping.signal);
   }
 
   async #tend(): Promise<void> {

@@ -5,7 +5,7 @@ import { createRelay, type DrainOptions, type DrainResult, type Relay } from "..
 import type { CliContext } from "../cli-context.ts";
 import { configCall } from "../config-call.ts";
 import { defineCommand, type Command } from "../command.ts";
-import type { RelayConfig } from "../define-config.ts";
+import type { RelayConfig } from "../../config/define-config.ts";
 import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
 import type { LoadedConfig } from "../load-config.ts";

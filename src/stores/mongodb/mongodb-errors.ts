@@ -1,4 +1,5 @@
 import { TxboxError } from "../../core/errors.ts";
+import { shownValue } from "../../core/value-kind.ts";
 import { classify, mongoErrorIn, numericCode } from "./classify-error.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
@@ -29,7 +30,7 @@ export function noSuchRelay(relay: string): TxboxError {
 }
 
 export function unknownSource(source: unknown): TxboxError {
-  return new TxboxError("invalid_option", `createMongoStore: source cannot be ${JSON.stringify(source)}`, {
+  return new TxboxError("invalid_option", `createMongoStore: source cannot be ${shownValue(source)}`, {
     field: "source",
     fix: 'Use "polling" or "changeStream"',
   });

@@ -1,4 +1,5 @@
 import { TxboxError } from "../../core/errors.ts";
+import { shownValue } from "../../core/value-kind.ts";
 import type { Database } from "./mongodb-client.ts";
 import { Table } from "./table.ts";
 
@@ -17,7 +18,7 @@ export interface Names {
 export function mongoNames(outbox: string, inbox: string): Names {
   for (const [field, name] of Object.entries({ collection: outbox, inboxCollection: inbox })) {
     if (typeof name === "string" && /^[A-Za-z_][\w.-]{0,80}$/.test(name) && !name.startsWith("system.")) continue;
-    throw new TxboxError("invalid_option", `createMongoStore: ${field} cannot be ${JSON.stringify(name)}`, {
+    throw new TxboxError("invalid_option", `createMongoStore: ${field} cannot be ${shownValue(name)}`, {
       field,
       fix: "Use letters, digits and _ . -, beginning with a letter",
     });

@@ -1,5 +1,5 @@
 import type { Headers } from "../../core/message.ts";
-import { bodyOf, headersFrom, type LogMessage } from "./log-message.ts";
+import { bodyOf, headersFrom, isKeyless, laneInRange, withoutBody, type LogMessage } from "./log-message.ts";
 
 /**
  * The columns of a CopiedMessage, as COPY sends them in its binary format: those of a fixed width first, so that they are
@@ -50,7 +50,7 @@ export class CopiedMessage implements LogMessage {
   readonly #at: number;
   #headers: Headers | undefined;
   /** What was too large to be read with its page. */
-  #large: { headers: string | null; body: string | Uint8Array } | undefined;
+  #large: { headers: string | null; payload: string | null; hex: string | null } | undefined;
 
   /** `at`: where the row begins. */
   constructor(bytes: Buffer, at: number) {
@@ -64,11 +64,14 @@ export class CopiedMessage implements LogMessage {
   get position(): bigint {
     return this.#bytes.readBigInt64BE(this.#at + POSITION);
   }
+  get keyless(): boolean {
+    return isKeyless(this);
+  }
   get size(): number {
     return copiedSize(this.#bytes, this.#at);
   }
   get lane(): number {
-    return this.#bytes.readInt16BE(this.#at + LANE);
+    return laneInRange(this.#bytes.readInt16BE(this.#at + LANE));
   }
   get createdAt(): Date {
     const at = this.#at + CREATED_AT;
@@ -101,15 +104,17 @@ export class CopiedMessage implements LogMessage {
     return this.#headers;
   }
   get body(): string | Uint8Array {
-    if (this.#large !== undefined) return this.#large.body;
+    if (this.#large !== undefined) return bodyOf(this.#large.payload, this.#large.hex);
     const text = this.#text(PAYLOAD);
     if (text !== null) return text;
     const at = this.#find(BODY);
-    return Buffer.from(this.#bytes.subarray(at + 4, at + 4 + this.#bytes.readInt32BE(at)));
+    const length = this.#bytes.readInt32BE(at);
+    if (length < 0) throw withoutBody();
+    return Buffer.from(this.#bytes.subarray(at + 4, at + 4 + length));
   }
 
   fill(headers: string | null, payload: string | null, hex: string | null): void {
-    this.#large = { headers, body: bodyOf(payload, hex) };
+    this.#large = { headers, payload, hex };
   }
 
   #text(column: number): string | null {

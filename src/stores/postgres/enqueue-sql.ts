@@ -19,6 +19,12 @@ export interface OneOptions {
   sendsText: boolean;
 }
 
+/**
+ * These statements run in the writer's transaction under whatever search path it has. So every function, operator and type
+ * is named with its schema: no object of another role can stand in for it.
+ */
+const EQUALS = "operator(pg_catalog.=)";
+
 // Column, type, array type as given. Parameters arrive as text, whatever the driver would make of the column's type.
 const COLUMNS = [
   ["id", "text"],
@@ -51,10 +57,10 @@ export function enqueueSql(names: Names): EnqueueSql {
     manyChosen: manySql(names, { chosen: true, later: false }),
     manyLater: manySql(names, { chosen: false, later: true }),
     manyChosenLater: manySql(names, { chosen: true, later: true }),
-    lockKey: "select pg_advisory_xact_lock(hashtextextended($1::text, 0))",
+    lockKey: "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::pg_catalog.text, 0))",
     // The id is free again: who cancels may want to enqueue anew.
-    cancel: `with gone as (delete from ${names.scheduled} where id = $1::text returning id),
-        freed as (delete from ${names.enqueued_id} e using gone where e.id = gone.id)
+    cancel: `with gone as (delete from ${names.scheduled} where id ${EQUALS} $1::pg_catalog.text returning id),
+        freed as (delete from ${names.enqueued_id} e using gone where e.id ${EQUALS} gone.id)
       select id from gone`,
   };
 }
@@ -63,14 +69,14 @@ export function enqueueSql(names: Names): EnqueueSql {
 function oneSql(names: Names, given: readonly number[], { chosen, sendsText }: OneOptions): string {
   const present = COLUMNS.filter((_, i) => given.includes(i));
   const into = `insert into ${names.message} (${present.map(([name]) => name).join(", ")})`;
-  const casts = present.map(([, type], i) => cast(i + 1, type));
+  const casts = present.map(([, type], i) => cast(i + 1, qualified(type)));
   if (!chosen) {
     // A parameter takes the type of the procedure's, and a cast would only cost time.
     const bare = present.map(([, type], i) => (sendsText || type === arrayType(type) ? `$${i + 1}` : casts[i]));
     const args = COLUMNS.map((column) => bare[present.indexOf(column)] ?? "null");
     return `call ${names.enqueue}(${args.join(", ")})`;
   }
-  return `with fresh as (insert into ${names.enqueued_id} (id) values ($1::text) on conflict do nothing returning id)
+  return `with fresh as (insert into ${names.enqueued_id} (id) values ($1::pg_catalog.text) on conflict do nothing returning id)
     ${into} select ${casts.join(", ")} from fresh`;
 }
 
@@ -81,21 +87,23 @@ function oneSql(names: Names, given: readonly number[], { chosen, sendsText }: O
 function manySql(names: Names, { chosen, later }: { chosen: boolean; later: boolean }): string {
   const extra = [...(chosen ? ["chosen"] : []), ...(later ? ["deliver_at"] : [])];
   const arrays = [
-    ...COLUMNS.map(([, type], i) => cast(i + 1, `${arrayType(type)}[]`)),
-    ...extra.map((name, i) => cast(COLUMNS.length + 1 + i, name === "chosen" ? "boolean[]" : "float8[]")),
+    ...COLUMNS.map(([, type], i) => cast(i + 1, `${qualified(arrayType(type))}[]`)),
+    ...extra.map((name, i) => cast(COLUMNS.length + 1 + i, name === "chosen" ? "boolean[]" : "pg_catalog.float8[]")),
   ];
   const from = `unnest(${arrays.join(", ")}) with ordinality as i(${[columnsOfMessage, ...extra, "ord"].join(", ")})`;
   const values = COLUMNS.map(([name, type]) => valueOf(name, type)).join(", ");
   if (!chosen && !later)
     return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${from} order by ord`;
 
-  const isNew = chosen ? "(not chosen or id in (select id from fresh))" : "true";
-  const isLater = later ? "coalesce(to_timestamp(deliver_at) > statement_timestamp(), false)" : "false";
+  const isNew = chosen ? `(not chosen or id ${EQUALS} any (select id from fresh))` : "true";
+  const isLater = later
+    ? "coalesce(pg_catalog.to_timestamp(deliver_at) operator(pg_catalog.>) pg_catalog.statement_timestamp(), false)"
+    : "false";
   return `with input as materialized (select * from ${from})
     ${chosen ? `, fresh as (insert into ${names.enqueued_id} (id) select id from input where chosen order by id on conflict do nothing returning id)` : ""}
     ${
       later
-        ? `, scheduled as (insert into ${names.scheduled} (${columnsOfMessage}, deliver_at) select ${values}, to_timestamp(deliver_at)
+        ? `, scheduled as (insert into ${names.scheduled} (${columnsOfMessage}, deliver_at) select ${values}, pg_catalog.to_timestamp(deliver_at)
             from input where ${isLater} and ${isNew} order by ord on conflict do nothing returning id)`
         : ""
     }
@@ -107,7 +115,8 @@ function manySql(names: Names, { chosen, later }: { chosen: boolean; later: bool
 /** No text of a message is empty, so that an empty one can stand for null: with array_nulls off, NULL would be a text. */
 function valueOf(name: string, type: string): string {
   if (arrayType(type) !== "text") return name;
-  return type === "text" ? `nullif(${name}, '')` : `nullif(${name}, '')::${type}`;
+  const given = `case when ${name} ${EQUALS} '' then null else ${name} end`;
+  return type === "text" ? given : `(${given})::${qualified(type)}`;
 }
 
 /** JSON and bytes travel in text arrays and are cast row by row. */
@@ -116,5 +125,11 @@ function arrayType(type: string): string {
 }
 
 function cast(parameter: number, type: string): string {
-  return type === "text" ? `$${parameter}::text` : `$${parameter}::text::${type}`;
+  const text = `$${parameter}::pg_catalog.text`;
+  return type === "pg_catalog.text" ? text : `${text}::${type}`;
+}
+
+/** Integers and booleans are words of the language, which no path can change. */
+function qualified(type: string): string {
+  return type === "integer" || type === "smallint" ? type : `pg_catalog.${type}`;
 }

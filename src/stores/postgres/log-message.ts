@@ -1,6 +1,8 @@
-import { laneOf } from "../../core/lane.ts";
+import { LANES, laneOf } from "../../core/lane.ts";
+import { PermanentError } from "../../core/errors.ts";
 import type { Headers, Message } from "../../core/message.ts";
 import type { Stored } from "../../lanes/lane-port.ts";
+import { readableFields } from "../../core/readable-message.ts";
 import type { Row } from "./postgres-client.ts";
 
 /** What a message takes along when it is copied between tables: everything but its place in the log. */
@@ -24,7 +26,7 @@ export function messageColumns(inline?: string): string {
     "correlation_id",
     body("headers"),
     body("payload"),
-    body("encode(body, 'hex')"),
+    body("pg_catalog.encode(body, 'hex')"),
     epochMs("created_at"),
     inline === undefined ? "null" : "case when key is null then lane end",
     inline === undefined ? "null" : "size",
@@ -35,6 +37,7 @@ export function messageColumns(inline?: string): string {
 export interface LogMessage extends Stored {
   /** Its position. */
   readonly ref: string;
+  readonly keyless: boolean;
   /** Bytes of body and headers. */
   readonly size: number;
   /** Adds what was too large to be read with its page. */
@@ -86,7 +89,10 @@ export class RowMessage implements LogMessage {
   }
   get lane(): number {
     const lane = this.#row[12];
-    return lane == null ? laneOf(this.key) : Number(lane);
+    return lane == null ? laneOf(this.key) : laneInRange(Number(lane));
+  }
+  get keyless(): boolean {
+    return isKeyless(this);
   }
   get size(): number {
     return sizeOfRow(this.#row);
@@ -98,15 +104,36 @@ export class RowMessage implements LogMessage {
   }
 }
 
-/** The fields of a row of `messageColumns`, but for its position. */
+/** The fields of a row of `messageColumns`, but for its position; headers and body that cannot be read are empty. */
 export function fieldsOf(row: Row): Omit<Message, "position"> {
-  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new RowMessage(row);
-  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
+  return readableFields(new RowMessage(row));
+}
+
+/** A row that no outbox wrote may have any number for a lane: every one belongs to some lane. In SQL: `lane & 63`. */
+export function laneInRange(lane: number): number {
+  return lane & (LANES - 1);
+}
+
+const MAX_NAME_BYTES = 1024;
+
+/** No index could hold it. The outbox refuses such names, so only an INSERT by hand can have written it. */
+function isTooLong(name: string): boolean {
+  return name.length * 3 > MAX_NAME_BYTES && Buffer.byteLength(name) > MAX_NAME_BYTES;
+}
+
+/** Its names cannot be kept with what waits: then it needs no order. */
+export function isKeyless({ stream, key }: Pick<Message, "stream" | "key">): boolean {
+  return isTooLong(stream) || (key !== null && isTooLong(key));
+}
+
+/** The stream by which something waits. */
+export function shortStream(stream: string): string {
+  return isTooLong(stream) ? stream.slice(0, 256).toWellFormed() : stream;
 }
 
 /** Milliseconds of a time or interval. A whole number has the same form under every setting of the session. */
 export function epochMs(expression: string): string {
-  return `floor(date_part('epoch', ${expression}) * 1000)::bigint`;
+  return `pg_catalog.floor(pg_catalog.date_part('epoch', ${expression}) * 1000::float8)::bigint`;
 }
 
 export function dateOf(ms: string | null): Date | null {
@@ -117,12 +144,26 @@ export function sizeOfRow(row: Row): number {
   return Number(row[13]);
 }
 
-/** A message without a correlation of its own is the first of its chain. */
-export function headersFrom(json: string | null, correlationId: string): Headers {
-  return { ...(json === null ? undefined : (JSON.parse(json) as Headers)), correlationId };
+/** A time that a writer gave, which may be infinite: as one that both JavaScript and a number of ms can hold. */
+export function finite(time: string): string {
+  return `case when ${time} is not null then least(greatest(${time}, 'epoch'), '9999-12-31') end`;
 }
 
-/** The one that is not null of JSON text and bytes as hexadecimal digits. */
+/** A message without a correlation of its own is the first of its chain. Throws when no outbox can have written them. */
+export function headersFrom(json: string | null, correlationId: string): Headers {
+  if (json === null) return { correlationId };
+  const headers = JSON.parse(json) as Headers | null;
+  if (typeof headers !== "object" || headers === null || Array.isArray(headers))
+    throw new PermanentError("The row of this message is none that txbox wrote: headers is not an object");
+  return { ...headers, correlationId };
+}
+
+/** The one that is not null of JSON text and bytes as hexadecimal digits. Throws when there is neither. */
 export function bodyOf(payload: string | null, hex: string | null): string | Uint8Array {
+  if (payload === null && hex === null) throw withoutBody();
   return payload ?? Buffer.from(hex!, "hex");
+}
+
+export function withoutBody(): PermanentError {
+  return new PermanentError("The row of this message is none that txbox wrote: payload and body are null");
 }

@@ -3,7 +3,7 @@ import { LANES } from "../../core/lane.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
 import type { Limit, ParkedPage } from "../../lanes/lane-port.ts";
 import { RowCollector } from "./copied-rows.ts";
-import { RowMessage, type LogMessage } from "./log-message.ts";
+import { RowMessage, shortStream, type LogMessage } from "./log-message.ts";
 import { drainSql, soloOf } from "./parking-sql.ts";
 import type { CopyRunner, Row } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
@@ -89,7 +89,7 @@ export class PageReader {
   ): Promise<Omit<ParkedPage<LogMessage>, "crashes">> {
     const rows = await this.#sql.query(drainSql(this.#names), [
       relay,
-      textArray(keys.map(({ stream }) => stream)),
+      textArray(keys.map(({ stream }) => shortStream(stream))),
       textArray(keys.map(({ key }) => key ?? "")),
       plainArray(keys.map(soloOf)),
       String(limit),

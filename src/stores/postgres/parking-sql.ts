@@ -1,5 +1,5 @@
 import type { StoredKey } from "../../lanes/lane-port.ts";
-import { COPIED_COLUMNS, epochMs, messageColumns } from "./log-message.ts";
+import { COPIED_COLUMNS, epochMs, finite, messageColumns } from "./log-message.ts";
 import type { Row } from "./postgres-client.ts";
 import { DURABLE, fenced, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -8,15 +8,15 @@ import type { Names } from "./postgres-names.ts";
 export function loadBlockedSql(names: Names): string {
   return `
 select b.lane, b.stream, b.key, b.solo, b.position, b.attempts, b.last_error,
-  case when b.next_at = 'infinity' then null else ${epochMs("b.next_at - clock_timestamp()")} end,
-  (select count(*) from ${names.parked} p where p.relay = b.relay and p.stream = b.stream and p.key = b.key and p.solo = b.solo)
+  case when b.next_at = 'infinity' then null else ${epochMs("b.next_at - pg_catalog.clock_timestamp()")} end,
+  (select pg_catalog.count(*) from ${names.parked} p where p.relay = b.relay and p.stream = b.stream and p.key = b.key and p.solo = b.solo)
 from ${names.blocked} b where b.relay = $1::text and b.lane = any ($2::text::smallint[])`;
 }
 
 /** Which of some positions are parked. Parameters: relay, positions. */
 export function stillParkedSql(names: Names): string {
   return `
-select p.position from unnest($2::text::bigint[]) w (position)
+select p.position from pg_catalog.unnest($2::text::bigint[]) w (position)
 join ${names.parked} p on p.relay = $1::text and p.position = w.position`;
 }
 
@@ -52,7 +52,7 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
   select m.*, k.nth, p.position as parked_position, (
     select nullif(b.errors, '[]') from ${names.blocked} b where b.relay = $1::text and b.stream = k.stream
       and b.key = k.key and b.solo = k.solo and b.position = p.position) as errors
-  from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
+  from pg_catalog.unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
   cross join lateral (
     select p.position from ${names.parked} p
     where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo
@@ -68,44 +68,46 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
 export function commandSql(names: Names): string {
   const n = names;
   return `
-with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_current_xact_id()
+with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()
     where ${fenced(1, 2, 3)} and ${SOUND} returning c.id, ${DURABLE}),
 due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
     where d.relay = $4::text and d.command is not null and d.lane = any ($5::text::smallint[])
     order by d.position limit 1000),
-told as (update ${n.dead} d set command = null, blocks = false, changed_at = clock_timestamp(),
+told as (update ${n.dead} d set command = null, blocks = false, changed_at = pg_catalog.clock_timestamp(),
     state = case d.command when 'requeue' then 'requeued' else 'discarded' end
     from due where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
 kept as (insert into ${n.kept_message} (position, xid, ${COPIED_COLUMNS})
-    select position, pg_current_xact_id(), ${COPIED_COLUMNS} from told where state = 'requeued'
+    select position, pg_catalog.pg_current_xact_id(), ${COPIED_COLUMNS} from told where state = 'requeued'
     on conflict (position) do update set position = excluded.position),
-keyed as (select told.*, case when solo = 0 then key else '' end as block_key from told),
+keyed as (select told.*, case when solo = 0 then key else '' end as block_key,
+    -- As in BlockedKeys: no index could hold a longer name.
+    case when pg_catalog.octet_length(stream) > 1024 then pg_catalog.left(stream, 256) else stream end as block_stream from told),
 parked as (insert into ${n.parked} (relay, position, lane, stream, key, solo)
-    select relay, position, lane, stream, block_key, solo from keyed where state = 'requeued' on conflict do nothing),
+    select relay, position, lane, block_stream, block_key, solo from keyed where state = 'requeued' on conflict do nothing),
 freed as (insert into ${n.blocked} as b (relay, lane, stream, key, solo, position, attempts, next_at)
-    select relay, min(lane), stream, block_key, solo, min(position), 0, clock_timestamp() from keyed
-    where state = 'requeued' or blocked group by relay, stream, block_key, solo
+    select relay, pg_catalog.min(lane), block_stream, block_key, solo, pg_catalog.min(position), 0, pg_catalog.clock_timestamp() from keyed
+    where state = 'requeued' or blocked group by relay, block_stream, block_key, solo
     on conflict (relay, stream, key, solo) do update
       set position = least(nullif(b.position, 0), excluded.position), attempts = 0, last_error = null, errors = '[]',
         -- Another dead letter of the key may block it still.
         next_at = case when exists (select 1 from ${n.dead} d where d.relay = b.relay and d.stream = b.stream
             and d.solo = b.solo and case when d.solo = 0 then d.key else '' end = b.key and d.state = 'dead' and d.blocks
             and not exists (select 1 from told where told.position = d.position))
-          then 'infinity'::timestamptz else clock_timestamp() end)
-select count(*) from told`;
+          then 'infinity'::timestamptz else pg_catalog.clock_timestamp() end)
+select pg_catalog.count(*) from told`;
 }
 
 /** Moves due scheduled messages into the log, one process at a time; ms until the next one. Parameter: lock scope. */
 export function promoteSql(names: Names): string {
   return `
-with turn as materialized (select pg_try_advisory_xact_lock(hashtextextended($1::text || ':scheduled', 0)) as mine),
-due as (select s.id from ${names.scheduled} s, turn where turn.mine and s.deliver_at <= clock_timestamp()
+with turn as materialized (select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended($1::text || ':scheduled', 0)) as mine),
+due as (select s.id from ${names.scheduled} s, turn where turn.mine and s.deliver_at <= pg_catalog.clock_timestamp()
     order by s.deliver_at, s.n limit 1000 for update of s skip locked),
 gone as (delete from ${names.scheduled} s using due where s.id = due.id returning s.*),
 moved as (insert into ${names.message} (${COPIED_COLUMNS}) select ${COPIED_COLUMNS} from gone order by deliver_at, n returning 1),
 -- The time for which a chosen id is remembered begins with its delivery.
-remembered as (update ${names.enqueued_id} e set enqueued_at = clock_timestamp() from gone where e.id = gone.id)
-select case when (select count(*) from moved) = 1000 then 0 else
-  (select ${epochMs("min(s.deliver_at) - clock_timestamp()")} from ${names.scheduled} s
+remembered as (update ${names.enqueued_id} e set enqueued_at = pg_catalog.clock_timestamp() from gone where e.id = gone.id)
+select case when (select pg_catalog.count(*) from moved) = 1000 then 0 else
+  (select ${epochMs(`${finite("pg_catalog.min(s.deliver_at)")} - pg_catalog.clock_timestamp()`)} from ${names.scheduled} s
    where not exists (select 1 from due where due.id = s.id)) end`;
 }

@@ -27,6 +27,9 @@ export const FIRST_ONLY: readonly (readonly [setting: string, value: string])[] 
   ["enable_sort", "off"],
 ];
 
+/** See `PINNED_PATH`. */
+const PATH = ["search_path", "pg_catalog, pg_temp"] as const;
+
 /** Transactions with settings of their own. What the server gave up for another transaction is run again. */
 export class PlannedTransactions {
   readonly #database: Database;
@@ -47,7 +50,7 @@ export class PlannedTransactions {
   }
 
   async #run<T>(mode: string, settings: typeof BY_INDEX, run: (sql: SqlRunner) => Promise<T>): Promise<T> {
-    const set = settings.map(([name, value]) => `set_config('${name}', '${value}', true)`);
+    const set = [...settings, PATH].map(([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`);
     try {
       return await retried(() =>
         this.#database.transaction(async (_, sql) => {

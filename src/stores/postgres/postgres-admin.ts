@@ -3,7 +3,7 @@ import { TxboxError } from "../../core/errors.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { Conditions } from "./conditions.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
-import { dateOf, epochMs, fieldsOf, messageColumns } from "./log-message.ts";
+import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
 import { BY_INDEX, FIRST_ONLY, PlannedTransactions } from "./planned-transactions.ts";
 import type { Database, Row, SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
@@ -53,7 +53,7 @@ async function find(transactions: PlannedTransactions, names: Names, query: Mess
     .add(query.relay, (p) => `relay = ${p}`);
   const rows = await transactions.read(BY_INDEX, (sql) =>
     sql.query(
-      `select ${messageColumns()}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs("deliver_at")}
+      `select ${messageColumns()}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs(finite("deliver_at"))}
        from ${names.message_status} ${c.where} order by position nulls last, relay limit ${query.limit ?? DEFAULT_PAGE}`,
       c.params,
     ),

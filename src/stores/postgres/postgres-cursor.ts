@@ -36,10 +36,10 @@ export interface Cursor {
  * Raised whenever a cursor changes hands. The epoch alone would come again after a failover to a server that had not
  * heard of the last change: then a paused owner could settle for another one.
  */
-export const FENCE = "(c.epoch || ':' || c.token)";
+export const FENCE = "(c.epoch::text || ':' || c.token)";
 
 /** For a column `token`, with a risen epoch. */
-export const NEW_TOKEN = "gen_random_uuid()";
+export const NEW_TOKEN = "pg_catalog.gen_random_uuid()";
 
 /** The condition that a cursor is as it was; each parameter by its number. */
 export function fenced(id: number, fence: number, seq: number): string {
@@ -47,7 +47,7 @@ export function fenced(id: number, fence: number, seq: number): string {
 }
 
 export const CURSOR_COLUMNS: string =
-  "c.id, (c.epoch || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes";
+  "c.id, (c.epoch::text || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes";
 
 export function cursorOf(row: readonly (string | null)[], lanes: number[]): Cursor {
   return {
@@ -73,20 +73,20 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
 
 /** Makes the statement's commit durable even where the role or database defaults to asynchronous commits. */
 export const DURABLE =
-  "case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end";
+  "case when pg_catalog.current_setting('synchronous_commit') = 'off' then pg_catalog.set_config('synchronous_commit', 'on', true) end";
 
 /** The row was written by the transaction it names: in a restored copy it was not, and its snapshots mean nothing. */
-export const SOUND = "mod(c.stamp::text::numeric, 4294967296) = c.xmin::text::numeric";
+export const SOUND = "pg_catalog.mod(c.stamp::text::numeric, 4294967296) = c.xmin::text::numeric";
 
-export const LEASE = (parameter: string): string => `clock_timestamp() + ${parameter}::text::interval`;
+export const LEASE = (parameter: string): string => `pg_catalog.clock_timestamp() + ${parameter}::text::interval`;
 
 export const MAX_POSITION = "9223372036854775807";
 
 /** Positions of a segment of the log. */
 export const SEGMENT_SIZE = 4_294_967_296n;
 
-const OPENED = `cur = pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")},
-  stamp = pg_current_xact_id()`;
+const OPENED = `cur = pg_catalog.pg_current_snapshot(), seq = c.seq + 1, done = 0, lease_until = ${LEASE("$1")},
+  stamp = pg_catalog.pg_current_xact_id()`;
 
 /** Of some transactions, those that have left messages by now. */
 export function finishedOf(names: Names, transactions: string, first: string): string {
@@ -97,7 +97,7 @@ export function finishedOf(names: Names, transactions: string, first: string): s
 
 /** The lowest position past a horizon. The order keeps the planner on the index: by itself it may walk the settled log. */
 export function lowestPast(names: Names, horizon: string, floor: string, first: string): string {
-  return `(select min(s.position) from (select m.position from ${names.message} m
+  return `(select pg_catalog.min(s.position) from (select m.position from ${names.message} m
     where m.xid >= ${horizon} and m.position > ${floor} and m.position >= ${first} order by m.xid offset 0) s)`;
 }
 
@@ -120,13 +120,13 @@ export function openSql(
   { prev, running, first }: { prev: string; running: boolean; first: string },
 ): string {
   const mine = fenced(2, 3, 4);
-  const finished = running ? finishedOf(names, "unnest($7::text::xid8[])", first) : "'{}'::xid8[]";
+  const finished = running ? finishedOf(names, "pg_catalog.unnest($7::text::xid8[])", first) : "'{}'::xid8[]";
   const lowest = prev === BEGINNING ? lowestOfAll : lowestPast;
   return `
 with news as materialized (
   select ${lowest(names, "$5::text::xid8", "$6::text::bigint", first)} as lo, ${finished} as fin),
 opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce(news.lo, ${MAX_POSITION})
-  from news where ${mine} and c.cur is null and ${SOUND} and ${allVisible(names)} and (news.lo is not null or news.fin <> '{}')
+  from news where ${mine} and c.cur is null and ${SOUND} and ${allVisible(names)} and (news.lo is not null or pg_catalog.cardinality(news.fin) > 0)
   returning ${CURSOR_COLUMNS}, ${DURABLE})
 select * from opened union all
 select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (select 1 from opened)
@@ -140,14 +140,14 @@ select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (
 export function openAllSql(names: Names, count: number, first: string): string {
   const mine = Array.from({ length: count }, (_, i) => `(${fenced(2 + i * 3, 3 + i * 3, 4 + i * 3)})`);
   return `
-update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_snapshot_xip(c.prev)", first)},
-  lo = coalesce(${lowestPast(names, "pg_snapshot_xmax(c.prev)", "c.floor", first)}, ${MAX_POSITION})
+update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_catalog.pg_snapshot_xip(c.prev)", first)},
+  lo = coalesce(${lowestPast(names, "pg_catalog.pg_snapshot_xmax(c.prev)", "c.floor", first)}, ${MAX_POSITION})
 where (${mine.join(" or ")}) and c.cur is null and ${SOUND} and ${allVisible(names)} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
 }
 
 /** A window must not be opened over rows that row-level security may hide: it would step over them. */
 export function allVisible(names: Names): string {
-  return `not row_security_active(${literal(names.message)})`;
+  return `not pg_catalog.row_security_active(${literal(names.message)})`;
 }
 
 /** Null when a window would hold something. Parameters: the snapshot seen last, xmax of prev, what ran in it. */
@@ -185,15 +185,15 @@ export function copyPageSql(names: Names, shape: PageShape, params: readonly str
   const values = changing.map(literal);
   // A connection may come back to its pool in a transaction that is older than the window, and what that cannot see would
   // be taken for not there: no snapshot then, so that the statement fails and its connection is closed.
-  const later = `pg_snapshot_xmax(pg_current_snapshot()) > pg_snapshot_xmax(${values[2]})`;
+  const later = `pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) > pg_catalog.pg_snapshot_xmax(${values[2]})`;
   values[2] = `(case when ${later} then ${values[2]} else 'from before the window' end)::pg_snapshot::text`;
-  const settings = values.map((value, i) => `set_config('txbox.page_${i + 1}', ${value}, true)`);
+  const settings = values.map((value, i) => `pg_catalog.set_config('txbox.page_${i + 1}', ${value}, true)`);
   // Rows that row-level security would hide make the statement fail instead.
-  settings.push("set_config('row_security', 'off', true)");
+  settings.push("pg_catalog.set_config('row_security', 'off', true)");
   if (!shape.stragglers) {
-    for (const way of ["sort", "bitmapscan"]) settings.push(`set_config('enable_${way}', 'off', true)`);
+    for (const way of ["sort", "bitmapscan"]) settings.push(`pg_catalog.set_config('enable_${way}', 'off', true)`);
   }
-  const once = (n: number, type: string) => `current_setting('txbox.page_${n}')::${type}`;
+  const once = (n: number, type: string) => `pg_catalog.current_setting('txbox.page_${n}')::${type}`;
   const value = (n: number, type: string) => {
     if (n > changing.length) return `${literal(params[n - 1]!)}::${type}`;
     // Not again for every row.
@@ -214,10 +214,10 @@ function page(
 ): string {
   let n = shape.stragglers ? 8 : 5;
   const visible = [
-    `not pg_visible_in_snapshot(xid, ${value(2, "pg_snapshot")})`,
-    `pg_visible_in_snapshot(xid, ${value(3, "pg_snapshot")})`,
+    `not pg_catalog.pg_visible_in_snapshot(xid, ${value(2, "pg_snapshot")})`,
+    `pg_catalog.pg_visible_in_snapshot(xid, ${value(3, "pg_snapshot")})`,
   ];
-  if (shape.lanes) visible.push(`lane = any (${value(++n, "smallint[]")})`);
+  if (shape.lanes) visible.push(`(lane & 63::smallint) = any (${value(++n, "smallint[]")})`);
   // A stored inbox keeps what it received in the same log: only a relay that asks for it gets that.
   visible.push(shape.streams ? `stream = any (${value(++n, "text[]")})` : "stream not like 'inbox.%'");
   const limit = `limit ${value(4, "int")}`;
@@ -238,6 +238,6 @@ function page(
 /** Headers and bodies left out of a page. Parameter: positions. */
 export function largeBodiesSql(names: Names): string {
   return `
-select p.position, m.headers, m.payload, encode(m.body, 'hex') from unnest($1::text::bigint[]) p (position)
+select p.position, m.headers, m.payload, pg_catalog.encode(m.body, 'hex') from pg_catalog.unnest($1::text::bigint[]) p (position)
 cross join lateral (select headers, payload, body from ${names.all_message} a where a.position = p.position limit 1) m`;
 }

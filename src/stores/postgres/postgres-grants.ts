@@ -1,5 +1,5 @@
 import { columnsOfMessage } from "./enqueue-sql.ts";
-import { quote, type Names } from "./postgres-names.ts";
+import { quote, type Names, type TableName } from "./postgres-names.ts";
 
 /** Names of existing roles. One role may appear under several. */
 export interface GrantRoles {
@@ -12,6 +12,27 @@ export interface GrantRoles {
   /** Whoever migrates, rotates segments and drops old ones. */
   maintainer?: string;
 }
+
+/** What a relay does to each table; what belongs to a relay that is dropped goes with it by the rights of the owner. */
+const RELAY: Partial<Record<TableName, string>> = {
+  message: `select, insert (${columnsOfMessage}, created_at)`,
+  all_message: "select",
+  message_status: "select",
+  segment: "select",
+  // Rows are locked before they are moved, which takes the right to update a column; this one cannot be updated.
+  scheduled: "select, update (n), delete",
+  enqueued_id: "select (id), update (enqueued_at)",
+  relay: "select, insert, update (paused), delete",
+  cursor: "select, insert, update, delete",
+  lane: "select, insert, update (cursor_id)",
+  member: "select, insert, update, delete",
+  blocked: "select, insert, update, delete",
+  parked: "select, insert, delete",
+  delivery: "select, insert, update, delete",
+  dead: "select, insert, update",
+  batch: "select, insert",
+  kept_message: "select, insert, update (position)",
+};
 
 /** The SQL that gives roles the least they need; run it as the owner of the tables. */
 export function postgresGrants(names: Names, roles: GrantRoles): string {
@@ -29,37 +50,19 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
     statements.push(
       "-- A writer adds messages and cannot touch those that are there; xid and position are the database's.",
     );
-    grant(`insert (${columnsOfMessage}), select (position, id)`, names.message, writer);
+    grant(`insert (${columnsOfMessage}), select (id)`, names.message, writer);
     grant("execute", `procedure ${names.enqueue}`, writer);
     grant("insert (id), select (id), delete", names.enqueued_id, writer);
     grant(`insert (${columnsOfMessage}, deliver_at), select (id), delete`, names.scheduled, writer);
   }
   if (consumer !== undefined) {
-    grant("select, insert, update", names.receipt, consumer);
+    grant("select, insert, update (status, attempts, last_error, processed_at)", names.receipt, consumer);
     grant("select", names.receipt_floor, consumer);
   }
   if (relay !== undefined) {
-    grant(`select, insert (${columnsOfMessage}, created_at)`, names.message, relay);
     for (const name of [names.no_news_until, names.settle, names.settle_batch, names.settle_once, names.about])
       grant("execute", `function ${name}`, relay);
-    grant("select, delete", names.scheduled, relay);
-    grant("update (enqueued_at)", names.enqueued_id, relay);
-    for (const view of [names.all_message, names.message_status, names.segment, names.enqueued_id, names.receipt])
-      grant("select", view, relay);
-    for (const table of [
-      "relay",
-      "cursor",
-      "lane",
-      "member",
-      "blocked",
-      "parked",
-      "delivery",
-      "dead",
-      "batch",
-      "kept_message",
-    ] as const) {
-      grant("select, insert, update, delete", names[table], relay);
-    }
+    for (const [table, rights] of Object.entries(RELAY)) grant(rights, names[table as TableName], relay);
   }
   if (maintainer !== undefined) {
     statements.push(
@@ -72,10 +75,10 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
 
 function membership(names: Names, role: string): string {
   const body = `declare
-  owner name := (select pg_get_userbyid(relowner) from pg_class where oid = ${literal(names.message)}::regclass);
+  owner pg_catalog.name := (select pg_catalog.pg_get_userbyid(relowner) from pg_catalog.pg_class where oid operator(pg_catalog.=) ${literal(names.message)}::pg_catalog.regclass);
 begin
-  if owner <> ${literal(role)} then
-    execute format('grant %I to %I', owner, ${literal(role)});
+  if owner operator(pg_catalog.<>) ${literal(role)} then
+    execute pg_catalog.format('grant %I to %I', owner, ${literal(role)});
   end if;
 end`;
   return `do ${literal(body)};`;

@@ -182,8 +182,11 @@ function ledgerSql(names: Names): LedgerSql {
      select 1 from resumed union all select 0 from ${names.receipt} where ${key} and not ${unfinished}`;
   return {
     process: {
-      ...insert("status, processed_at", "'processed', now()"),
-      resume: resume("status = 'processed', attempts = attempts + 1, processed_at = now()", "status <> 'processed'"),
+      ...insert("status, processed_at", "'processed', pg_catalog.now()"),
+      resume: resume(
+        "status = 'processed', attempts = attempts + 1, processed_at = pg_catalog.now()",
+        "status <> 'processed'",
+      ),
     },
     store: {
       ...insert("status, attempts", "'received', 0"),
@@ -191,7 +194,7 @@ function ledgerSql(names: Names): LedgerSql {
     },
     fail: `insert into ${names.receipt} as r (bucket, consumer, message_id, type, correlation_id, status, attempts, last_error)
       select $1::text::date, $2::text, $3::text, $4::text, $5::text, 'failed', 1, $6::text
-      from (select set_config('lock_timeout', '2s', true) as was) t where was is not null
+      from (select pg_catalog.set_config('lock_timeout', '2s', true) as was) t where was is not null
       on conflict (bucket, consumer, message_id) do update set attempts = r.attempts + 1, last_error = excluded.last_error
       where r.status <> 'processed' returning attempts`,
     isPerSource: `select 1 from ${names.receipt} where bucket = '${FOREIGN}' and consumer = $1::text and message_id = ''`,
@@ -199,9 +202,9 @@ function ledgerSql(names: Names): LedgerSql {
       values ('${FOREIGN}', $1::text, '', 'txbox', 'processed', 'infinity') on conflict do nothing`,
     // From one day to the next by the index, which begins with the day.
     hasReceipts: `with recursive day(bucket) as (
-        select min(bucket) from ${names.receipt}
+        select pg_catalog.min(bucket) from ${names.receipt}
         union all
-        select (select min(r.bucket) from ${names.receipt} r where r.bucket > day.bucket) from day where day.bucket is not null)
+        select (select pg_catalog.min(r.bucket) from ${names.receipt} r where r.bucket > day.bucket) from day where day.bucket is not null)
       select 1 from day where exists (
         select from ${names.receipt} r where r.bucket = day.bucket and r.consumer = $1::text) limit 1`,
   };

@@ -67,9 +67,12 @@ class Segments {
     const { database, segmentMs } = this.#options;
     const names = this.#names;
     const rotated = await database.transaction(async (_, sql) => {
-      await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text || ':segments', 0))", [names.lockScope]);
+      await sql.query(
+        "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::text || ':segments', 0))",
+        [names.lockScope],
+      );
       const [current] = await sql.query(
-        `select n, coalesce(opened_at < clock_timestamp() - $1::text::interval, false) from ${names.segment}
+        `select n, coalesce(opened_at < pg_catalog.clock_timestamp() - $1::text::interval, false) from ${names.segment}
          where opened_at is not null order by n desc limit 1`,
         [`${segmentMs} ms`],
       );
@@ -79,23 +82,24 @@ class Segments {
       if (current![1] !== "t" || filled.length === 0) return false;
       // Sequences do not roll back: after a rotation that was interrupted here, writers are in the next segment already.
       await sql.query(
-        `select setval(s.seq, $2::text::bigint) from (select pg_get_serial_sequence($1::text, 'position')::regclass as seq) s
-         where coalesce(pg_sequence_last_value(s.seq), 0) < $2::text::bigint`,
+        `select pg_catalog.setval(s.seq, $2::text::bigint) from (select pg_catalog.pg_get_serial_sequence($1::text, 'position')::regclass as seq) s
+         where coalesce(pg_catalog.pg_sequence_last_value(s.seq), 0) < $2::text::bigint`,
         [names.message, String((n + 1n) * SEGMENT_SIZE - 1n)],
       );
-      await sql.query(`update ${names.segment} set opened_at = clock_timestamp() where n = $1::text::bigint`, [
-        String(n + 1n),
-      ]);
+      await sql.query(
+        `update ${names.segment} set opened_at = pg_catalog.clock_timestamp() where n = $1::text::bigint`,
+        [String(n + 1n)],
+      );
       await this.#createSegment(sql, n + 2n);
       return true;
     });
     // Whoever drew a position before the switch still holds its lock on the log.
     await this.#options.sql.query(
-      `update ${names.segment} s set closed_at = clock_timestamp(), writers = coalesce((
-         select array_agg(distinct l.virtualtransaction) from pg_locks l
-         where l.locktype = 'relation' and l.relation = $1::text::regclass
-           and l.database = (select oid from pg_database where datname = current_database())
-           and l.pid is distinct from pg_backend_pid()), '{}')
+      `update ${names.segment} s set closed_at = pg_catalog.clock_timestamp(), writers = coalesce((
+         select pg_catalog.array_agg(distinct l.virtualtransaction) from pg_locks l
+         where l.locktype = 'relation' and l.relation = $1::text::regclass::oid
+           and l.database = (select oid from pg_database where datname = pg_catalog.current_database())
+           and l.pid is distinct from pg_catalog.pg_backend_pid()), '{}')
        where s.closed_at is null and s.opened_at is not null
          and exists (select 1 from ${names.segment} later where later.n > s.n and later.opened_at is not null)`,
       [names.message],
@@ -123,9 +127,9 @@ class Segments {
     const dropped: string[] = [];
     await this.#noteHorizons();
     const rows = await sql.query(
-      `select s.n, coalesce(s.closed_at < clock_timestamp() - $2::text::interval, false)
-       from ${names.segment} s where s.closed_at < clock_timestamp() - $1::text::interval
-         and s.horizon <= pg_snapshot_xmin(pg_current_snapshot())
+      `select s.n, coalesce(s.closed_at < pg_catalog.clock_timestamp() - $2::text::interval, false)
+       from ${names.segment} s where s.closed_at < pg_catalog.clock_timestamp() - $1::text::interval
+         and s.horizon <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
        order by s.n`,
       [`${retentionMs} ms`, `${abandonAfterMs ?? 0} ms`],
     );
@@ -153,20 +157,22 @@ class Segments {
     const names = this.#names;
     const quiet = await sql.query(
       `select s.n from ${names.segment} s where s.closed_at is not null and s.horizon is null
-         and not exists (select 1 from pg_locks l where l.virtualtransaction = any (s.writers) and l.relation = $1::text::regclass)`,
+         and not exists (select 1 from pg_locks l where l.virtualtransaction = any (s.writers) and l.relation = $1::text::regclass::oid)`,
       [names.message],
     );
     if (quiet.length === 0) return;
     // A statement of its own: its snapshot must be later than the look at the locks.
     await sql.query(
-      `update ${names.segment} set horizon = pg_snapshot_xmax(pg_current_snapshot())
+      `update ${names.segment} set horizon = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())
        where horizon is null and n = any ($1::text::bigint[])`,
       [plainArray(quiet.map(([n]) => n!))],
     );
   }
 
   async #exists(n: string): Promise<boolean> {
-    const [row] = await this.#options.sql.query("select to_regclass($1::text)", [this.#names.of(`message_${n}`)]);
+    const [row] = await this.#options.sql.query("select pg_catalog.to_regclass($1::text)", [
+      this.#names.of(`message_${n}`),
+    ]);
     return row![0] !== null;
   }
 
@@ -177,8 +183,8 @@ class Segments {
     if (!(await this.#exists(n))) return [];
     const rows = await this.#options.sql.query(
       `select distinct c.relay from ${names.cursor} c where
-         (select m.xid from ${table} m where m.xid >= pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
-         or exists (select 1 from pg_snapshot_xip(c.prev) x where
+         (select m.xid from ${table} m where m.xid >= pg_catalog.pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
+         or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where
               (select m.xid from ${table} m where m.xid >= x and m.xid <= x and m.position > c.floor order by m.xid limit 1) is not null)
        union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
     );
@@ -190,8 +196,8 @@ class Segments {
     const names = this.#names;
     const table = names.of(`message_${n}`);
     const [state] = await sql.query(
-      `select to_regclass($1::text), (select inhdetachpending from pg_inherits
-         where inhrelid = to_regclass($1::text) and inhparent = $2::text::regclass)`,
+      `select pg_catalog.to_regclass($1::text), (select inhdetachpending from pg_inherits
+         where inhrelid = pg_catalog.to_regclass($1::text)::oid and inhparent = $2::text::regclass::oid)`,
       [table, names.message],
     );
     if (state![0] !== null) {
@@ -212,12 +218,12 @@ class Segments {
   /** Detaching waits for every transaction that uses the log, so it is begun only when those of now have ended. */
   async #detachConcurrently(table: string): Promise<boolean> {
     const { sql } = this.#options;
-    const users = `select coalesce(array_agg(distinct virtualtransaction), '{}')::text from pg_locks
-      where relation = $1::text::regclass and pid is distinct from pg_backend_pid()`;
+    const users = `select coalesce(pg_catalog.array_agg(distinct virtualtransaction), '{}')::text from pg_locks
+      where relation = $1::text::regclass::oid and pid is distinct from pg_catalog.pg_backend_pid()`;
     const [now] = await sql.query(users, [this.#names.message]);
     for (let waited = 0; ; waited += 100) {
       const left = await sql.query(
-        "select 1 from pg_locks where relation = $1::text::regclass and virtualtransaction = any ($2::text::text[]) limit 1",
+        "select 1 from pg_locks where relation = $1::text::regclass::oid and virtualtransaction = any ($2::text::text[]) limit 1",
         [this.#names.message, now![0]!],
       );
       if (left.length === 0) break;
@@ -242,8 +248,8 @@ class Segments {
 async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOptions): Promise<void> {
   const transactions = new PlannedTransactions(database, names);
   // Not the clock itself, which could not be compared with an index.
-  const retention = `statement_timestamp() - interval '${retentionMs} ms'`;
-  const horizon = `(select coalesce(min(n), 0) * ${SEGMENT_SIZE} from ${names.segment})`;
+  const retention = `pg_catalog.statement_timestamp() - interval '${retentionMs} ms'`;
+  const horizon = `(select coalesce(pg_catalog.min(n), 0) * ${SEGMENT_SIZE} from ${names.segment})`;
   const parked = `exists (select 1 from ${names.parked} p where p.position = t.position)`;
   const any = (table: string, where: string) =>
     `select t.ctid as id, t.xmin as version from ${table} t where ${where} limit ${CHUNK}`;
@@ -262,12 +268,12 @@ async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOpti
         `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`,
       ),
     ],
-    [names.member, any(names.member, "t.lease_until < statement_timestamp() - interval '1 hour'")],
+    [names.member, any(names.member, "t.lease_until < pg_catalog.statement_timestamp() - interval '1 hour'")],
   ];
   for (const [table, rows] of leftovers) {
     // Only the version that was looked at: a row that was written again meanwhile may be needed again.
     const text = `with gone as (delete from ${table} t using (${rows}) x where t.ctid = x.id and t.xmin = x.version returning 1)
-      select count(*) from gone`;
+      select pg_catalog.count(*) from gone`;
     const deleted = async () => Number((await transactions.write(BY_LOCATION, (sql) => sql.query(text)))[0]?.[0]);
     while ((await deleted()) === CHUNK);
   }
@@ -282,9 +288,9 @@ const BY_LOCATION: typeof BY_INDEX = [...BY_INDEX, ["enable_hashjoin", "off"], [
  */
 async function analyseNew({ sql, names }: MaintenanceOptions): Promise<void> {
   const rows = await sql.query(
-    `select c.oid::regclass::text from pg_class c where c.reltuples < 0 and (c.oid = any ($1::text::regclass[])
-       or c.relpages = 0 and c.oid in (select i.inhrelid from pg_inherits i where i.inhparent = $2::text::regclass and not i.inhdetachpending)
-         and pg_relation_size(c.oid) > 0)`,
+    `select c.oid::regclass::text from pg_class c where c.reltuples < 0::real and (c.oid = any ($1::text::regclass[]::oid[])
+       or c.relpages = 0 and c.oid in (select i.inhrelid from pg_inherits i where i.inhparent = $2::text::regclass::oid and not i.inhdetachpending)
+         and pg_catalog.pg_relation_size(c.oid) > 0)`,
     [textArray(ANALYSED.map((table) => names[table])), names.message],
   );
   for (const [table] of rows) {

@@ -6,6 +6,7 @@ import type { Database, ScriptRunner, SqlRunner } from "./postgres-client.ts";
 import { literal } from "./postgres-client.ts";
 import { retried, schemaMissing, schemaOutdated, schemaTooNew } from "./postgres-errors.ts";
 import { renameDefaults, type Names } from "./postgres-names.ts";
+import { PINNED_PATH } from "./search-path.ts";
 
 export interface MigratorOptions {
   database: Database;
@@ -52,11 +53,11 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
 
   /** To be run by hand: each transaction begins and ends by itself. */
   async function scriptOf(migration: Migration, found: number): Promise<string> {
-    if ("sql" in migration) return `begin;\n${text(migration.sql)}\n${recordOf(migration)};\ncommit;\n`;
+    if ("sql" in migration) return `begin;\n${PIN}${text(migration.sql)}\n${recordOf(migration)};\ncommit;\n`;
     const parts: string[] = [];
     for (const piece of migration.pieces) {
-      const runs = piece.left === undefined ? 1 : (found === 0 ? FIRST_SEGMENTS : await countLeft(database, piece)) + 1;
-      const part = `begin;\n${FRESH}${NO_TIMEOUTS}${lock}${text(piece.sql).trim()}\ncommit;\n`;
+      const runs = piece.left === undefined ? 1 : (found === 0 ? FIRST_SEGMENTS : await countPinned(piece)) + 1;
+      const part = `begin;\n${FRESH}${PIN}${NO_TIMEOUTS}${lock}${text(piece.sql).trim()}\ncommit;\n`;
       parts.push(`-- ${piece.title}\n${part.repeat(runs)}`);
     }
     return `${parts.join("")}${recordOf(migration)};\n`;
@@ -75,11 +76,18 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
     return Number(row![0]);
   }
 
+  function countPinned(piece: Piece): Promise<number> {
+    return database.transaction(async (_, sql) => {
+      await sql.exec(PIN);
+      return countLeft(sql, piece);
+    });
+  }
+
   /** All of a new schema, or the plain ones that come next. */
   async function applyTogether(): Promise<MigrationStep[]> {
     return retried(() =>
       database.transaction(async (_, sql) => {
-        await sql.exec(`${FRESH}${NO_TIMEOUTS}${lock}`);
+        await sql.exec(`${FRESH}${PIN}${NO_TIMEOUTS}${lock}`);
         const { found, pending } = await todo(sql);
         if (found === 0) await sql.exec(await prelude(sql, names));
         else await sql.exec(`set local lock_timeout = ${LOCK_MS}`);
@@ -111,10 +119,10 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
     try {
       for (const piece of migration.pieces) {
         for (let run = 0; run < MAX_RUNS; run++) {
-          const left = piece.left === undefined ? 1 - run : await countLeft(database, piece);
+          const left = piece.left === undefined ? 1 - run : await countPinned(piece);
           if (left === 0) break;
           tell(onProgress, { version, name, title: piece.title, left });
-          await retried(() => database.exec(`${FRESH}${NO_TIMEOUTS}${lock}${guard}${text(piece.sql)}`));
+          await retried(() => database.exec(`${FRESH}${PIN}${NO_TIMEOUTS}${lock}${guard}${text(piece.sql)}`));
         }
       }
     } catch (error) {
@@ -170,6 +178,8 @@ function nameTaken({ schema }: Names, cause: unknown): TxboxError {
 /** A snapshot taken before the wait for the lock would not show what the previous holder did. */
 const FRESH = "set transaction isolation level read committed;\n";
 
+const PIN = `${PINNED_PATH};\n`;
+
 /** A role may have timeouts of its own that suit its queries, and not every server knows every one of them. */
 const NO_TIMEOUTS = `select set_config(name, '0', true) from pg_settings
   where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout');\n`;
@@ -217,7 +227,7 @@ async function versionFound(runner: SqlRunner, names: Names): Promise<number> {
   // Asked of the catalog first, because a failed statement would end the transaction this may run in.
   if (!(await isThere(runner, "to_regclass", names.migration))) return 0;
   try {
-    const [row] = await runner.query(`select coalesce(max(version), 0) from ${names.migration}`);
+    const [row] = await runner.query(`select coalesce(pg_catalog.max(version), 0) from ${names.migration}`);
     return Number(row?.[0] ?? 0);
   } catch (error) {
     const code = errorCode(error);
@@ -232,7 +242,7 @@ async function versionFound(runner: SqlRunner, names: Names): Promise<number> {
  */
 async function isThere(runner: SqlRunner, lookUp: "to_regclass" | "to_regnamespace", name: string): Promise<boolean> {
   const rows = await runner.query(
-    `select 1 from (select 1 from pg_class limit 1) c where ${lookUp}($1::text) is not null`,
+    `select 1 from (select 1 from pg_class limit 1) c where pg_catalog.${lookUp}($1::text) is not null`,
     [name],
   );
   return rows.length > 0;

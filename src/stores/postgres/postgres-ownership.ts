@@ -1,6 +1,6 @@
 import { LANES } from "../../core/lane.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { epochMs } from "./log-message.ts";
+import { epochMs, finite } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -61,7 +61,7 @@ const READ_TABLES = [
 ] as const;
 
 /** What every change of owner writes: nothing of the one before, or of an earlier load, takes effect afterwards. */
-const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_current_xact_id()`;
+const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
 /** How far a cursor has come. */
 const PROGRESS = "prev, cur, fin, lo, done, floor";
 /** Counts the death of an owner, unless that one gave the cursor away: for its lanes, and for what it had in hand. */
@@ -90,8 +90,8 @@ export class PostgresOwnership {
     const n = this.#names;
     await this.#sql.query(
       `with r as (insert into ${n.relay} (name, streams) values ($1::text, $2::text::text[]) on conflict do nothing returning name),
-       c as (insert into ${n.cursor} (relay, prev) select name, ${start === "now" ? "pg_current_snapshot()" : `'${BEGINNING}'`} from r returning id, relay)
-       insert into ${n.lane} (relay, lane, cursor_id) select c.relay, l, c.id from c, generate_series(0, ${LANES - 1}) l`,
+       c as (insert into ${n.cursor} (relay, prev) select name, ${start === "now" ? "pg_catalog.pg_current_snapshot()" : `'${BEGINNING}'`} from r returning id, relay)
+       insert into ${n.lane} (relay, lane, cursor_id) select c.relay, l, c.id from c, pg_catalog.generate_series(0, ${LANES - 1}) l`,
       [this.#relay, streams === undefined ? null : textArray(streams)],
     );
   }
@@ -99,22 +99,22 @@ export class PostgresOwnership {
   async look(): Promise<RelayView> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `select json_build_object(
-         'standby', pg_is_in_recovery(),
-         'timeline', case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) end,
-         'hidden', (select coalesce(json_agg(t), '[]') from unnest($3::text::text[]) t where row_security_active(t)),
+      `select pg_catalog.json_build_object(
+         'standby', pg_catalog.pg_is_in_recovery(),
+         'timeline', case when not pg_catalog.pg_is_in_recovery() then pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8) end,
+         'hidden', (select coalesce(pg_catalog.json_agg(t), '[]') from pg_catalog.unnest($3::text::text[]) t where pg_catalog.row_security_active(t)),
          'exists', r.name is not null, 'paused', coalesce(r.paused, false), 'streams', r.streams,
-         'members', (select coalesce(json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > clock_timestamp()),
-         'cursors', (select coalesce(json_agg(json_build_object('id', c.id::text, 'owner', c.owner,
-             'freeMs', ${epochMs("clock_timestamp() - c.lease_until")},
+         'members', (select coalesce(pg_catalog.json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > pg_catalog.clock_timestamp()),
+         'cursors', (select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('id', c.id::text, 'owner', c.owner,
+             'freeMs', ${epochMs("pg_catalog.clock_timestamp() - c.lease_until")},
              'restored', not (${SOUND}),
-             'lanes', (select coalesce(json_agg(l.lane order by l.lane), '[]') from ${n.lane} l
+             'lanes', (select coalesce(pg_catalog.json_agg(l.lane order by l.lane), '[]') from ${n.lane} l
                where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
            from ${n.cursor} c where c.relay = $1::text),
          'commands', exists (select 1 from ${n.dead} d join ${n.lane} l on l.relay = d.relay and l.lane = d.lane
              join ${n.cursor} c on c.id = l.cursor_id
            where d.relay = $1::text and d.command is not null and c.owner = $2::text),
-         'scheduledInMs', (select ${epochMs("min(deliver_at) - clock_timestamp()")} from ${n.scheduled}))
+         'scheduledInMs', (select ${epochMs(`${finite("pg_catalog.min(deliver_at)")} - pg_catalog.clock_timestamp()`)} from ${n.scheduled}))
        from (select 1) one left join ${n.relay} r on r.name = $1::text`,
       [this.#relay, this.#owner, textArray(READ_TABLES.map((table) => n[table]))],
     );
@@ -125,7 +125,7 @@ export class PostgresOwnership {
   async requireOwnLog(): Promise<void> {
     const { message } = this.#names;
     const ahead = await this.#sql.query(
-      `select 1 where (select m.xid from ${message} m order by m.xid desc limit 1) >= pg_snapshot_xmax(pg_current_snapshot())`,
+      `select 1 where (select m.xid from ${message} m order by m.xid desc limit 1) >= pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())`,
     );
     if (ahead.length > 0) throw restoredCopy();
   }
@@ -142,10 +142,10 @@ export class PostgresOwnership {
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
        where c.relay = $1::text and c.owner = $2::text and ${SOUND}
-       returning ${CURSOR_COLUMNS}, coalesce((select array_to_string(array_agg(l.lane order by l.lane), ',')
+       returning ${CURSOR_COLUMNS}, coalesce((select pg_catalog.array_to_string(pg_catalog.array_agg(l.lane order by l.lane), ',')
            from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
-         (select coalesce(min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
-           where s.horizon is null or s.horizon > pg_snapshot_xmin(c.prev)), ${DURABLE}`,
+         (select coalesce(pg_catalog.min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
+           where s.horizon is null or s.horizon > pg_catalog.pg_snapshot_xmin(c.prev)), ${DURABLE}`,
       [this.#relay, this.#owner, this.#lease],
     );
     const cursors = rows.map((row) => ({
@@ -162,7 +162,7 @@ export class PostgresOwnership {
   async #delete(cursors: readonly Cursor[]): Promise<void> {
     const n = this.#names;
     await this.#sql.query(
-      `delete from ${n.cursor} c using unnest($1::text::bigint[], $2::text::text[]) as e (id, fence)
+      `delete from ${n.cursor} c using pg_catalog.unnest($1::text::bigint[], $2::text::text[]) as e (id, fence)
        where c.id = e.id and ${FENCE} = e.fence
          and not exists (select 1 from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)`,
       [plainArray(cursors.map((c) => c.id)), textArray(cursors.map((c) => c.fence))],
@@ -177,11 +177,11 @@ export class PostgresOwnership {
     const n = this.#names;
     const rows = await this.#sql.query(
       `with me as (update ${n.member} set lease_until = ${LEASE("$3")} where relay = $1::text and owner = $2::text returning 1),
-       renewed as (update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_current_xact_id()
-         from unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
+       renewed as (update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_catalog.pg_current_xact_id()
+         from pg_catalog.unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
          where c.id = mine.id and ${FENCE} = mine.fence and c.seq >= mine.seq and c.owner = $2::text and ${SOUND}
          returning c.id, ${DURABLE})
-       select (select count(*) from me), (select count(*) from renewed)`,
+       select (select pg_catalog.count(*) from me), (select pg_catalog.count(*) from renewed)`,
       [
         this.#relay,
         this.#owner,
@@ -226,7 +226,7 @@ export class PostgresOwnership {
   /** The cursor $1, if it may be taken. */
   #free(): string {
     return `select c.id, c.owner from ${this.#names.cursor} c
-         where c.id = $1::text::bigint and (c.owner is null or c.lease_until < clock_timestamp()) and ${SOUND}
+         where c.id = $1::text::bigint and (c.owner is null or c.lease_until < pg_catalog.clock_timestamp()) and ${SOUND}
          for update skip locked`;
   }
 
@@ -245,7 +245,7 @@ export class PostgresOwnership {
 
   async give(cursor: Cursor): Promise<void> {
     await this.#sql.query(
-      `update ${this.#names.cursor} c set ${NEXT_OWNER}, owner = null, lease_until = clock_timestamp()
+      `update ${this.#names.cursor} c set ${NEXT_OWNER}, owner = null, lease_until = pg_catalog.clock_timestamp()
        where ${fenced(1, 2, 3)} and ${SOUND} returning ${DURABLE}`,
       [cursor.id, cursor.fence, String(cursor.seq)],
     );
@@ -257,18 +257,18 @@ export class PostgresOwnership {
     const fences = [into, ...others];
     const rows = await this.#sql.query(
       `with held as (select c.id, c.settled, c.crashes from ${n.cursor} c
-           join unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
+           join pg_catalog.unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
              on c.id = f.id and ${FENCE} = f.fence and c.seq = f.seq
            where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
            for update of c),
-       good as (select 1 where (select count(*) from held) = ${fences.length}),
+       good as (select 1 where (select pg_catalog.count(*) from held) = ${fences.length}),
        gone as (delete from ${n.cursor} c using good where c.id = any ($7::text::bigint[]) returning c.id, c.settled),
        moved as (update ${n.lane} l set cursor_id = $8::text::bigint from good
            where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
        update ${n.cursor} c set ${NEXT_OWNER},
-         crashes = (select max(crashes) from held),
-         settled = c.settled + (select coalesce(sum(settled), 0) from gone)
-       from good where c.id = $8::text::bigint returning (select count(*) from moved)`,
+         crashes = (select pg_catalog.max(crashes) from held),
+         settled = c.settled + (select coalesce(pg_catalog.sum(settled), 0)::bigint from gone)
+       from good where c.id = $8::text::bigint returning (select pg_catalog.count(*) from moved)`,
       [
         plainArray(fences.map((c) => c.id)),
         textArray(fences.map((c) => c.fence)),
@@ -305,8 +305,8 @@ export class PostgresOwnership {
    */
   async markSuspect(cursor: Cursor, position: string, inHand: boolean): Promise<boolean> {
     const rows = await this.#sql.query(
-      `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_current_xact_id(),
-         suspect_crashes = case when abs(suspect) = $5::text::bigint then suspect_crashes else 0 end,
+      `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_catalog.pg_current_xact_id(),
+         suspect_crashes = case when pg_catalog.abs(suspect) = $5::text::bigint then suspect_crashes else 0 end,
          suspect = ${inHand ? "" : "-"}$5::text::bigint
        where ${fenced(1, 2, 3)} and ${SOUND}
        returning suspect_crashes, ${DURABLE}`,
@@ -324,7 +324,7 @@ export class PostgresOwnership {
     const n = this.#names;
     await this.#sql.query(
       `with me as (delete from ${n.member} where relay = $1::text and owner = $2::text)
-       update ${n.cursor} c set ${NEXT_OWNER}, owner = null, lease_until = clock_timestamp()
+       update ${n.cursor} c set ${NEXT_OWNER}, owner = null, lease_until = pg_catalog.clock_timestamp()
        where c.relay = $1::text and c.owner = $2::text and ${SOUND} returning ${DURABLE}`,
       [this.#relay, this.#owner],
     );

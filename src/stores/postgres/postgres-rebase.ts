@@ -2,6 +2,7 @@ import { COPIED_COLUMNS } from "./log-message.ts";
 import type { Database } from "./postgres-client.ts";
 import { NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
+import { PINNED_PATH } from "./search-path.ts";
 
 export interface RebaseReport {
   /** Messages that some relay had not delivered: enqueued again with their ids, in order. */
@@ -26,6 +27,7 @@ const LONG_AGO = "3";
  */
 export async function rebase(database: Database, names: Names): Promise<RebaseReport> {
   return database.transaction(async (_, sql) => {
+    await sql.query(PINNED_PATH);
     // Taken before this transaction has an xid: its own snapshot would call that visible.
     const [snapshot] = await sql.query("select pg_current_snapshot()");
     await sql.query(`lock table ${names.cursor}, ${names.message} in exclusive mode`);
@@ -55,7 +57,7 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
        insert into ${names.message} (${COPIED_COLUMNS})
        select ${COPIED_COLUMNS} from ${names.message} m join writer w on w.xmin = m.xmin::text
        where m.position <= $1::text::bigint and exists (
-         select 1 from ${names.relay} r join ${names.lane} l on l.relay = r.name and l.lane = m.lane
+         select 1 from ${names.relay} r join ${names.lane} l on l.relay = r.name and l.lane = m.lane & 63::smallint
            join ${names.cursor} c on c.id = l.cursor_id
          where (r.streams is null and m.stream not like 'inbox.%' or m.stream = any (r.streams)) and m.position > c.floor
            and (not (${SOUND}) and ${WRITTEN_HERE}

@@ -19,6 +19,7 @@ import type { RebaseReport } from "./postgres-rebase.ts";
 import { rebase } from "./postgres-rebase.ts";
 
 import { createWriter } from "./postgres-writer.ts";
+import { withSafePath } from "./search-path.ts";
 
 export interface PostgresStoreOptions<Client extends PostgresClient = PostgresClient> {
   /** Your own pg.Pool, postgres.js or PGlite instance. */
@@ -73,7 +74,7 @@ export function createPostgresStore<Client extends PostgresClient>(
   requireInteger(of, "retentionMs", retentionMs, 0);
   requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
   if (abandonAfterMs !== undefined) requireInteger(of, "abandonAfterMs", abandonAfterMs, retentionMs);
-  const database = databaseOf(client);
+  const database = withSafePath(databaseOf(client));
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
   return {

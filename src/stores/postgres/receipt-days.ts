@@ -55,7 +55,7 @@ export async function createReceiptDay(
       // Days this young are never dropped, except under a clock that was wrong for a while.
       const [row] = await sql.query(
         `select ${isDroppable("$1::text::date")}, $1::text::date > ${TODAY} + ${MAX_DAYS_AHEAD},
-           $1::text::date < ${TODAY} - 1 and $1::text::date <= (select max(dropped_through) from ${names.receipt_floor})`,
+           $1::text::date < ${TODAY} - 1 and $1::text::date <= (select pg_catalog.max(dropped_through) from ${names.receipt_floor})`,
         [day, String(retentionMs)],
       );
       if (row?.[0] === "t") throw receiptExpired(day, "is older than the receipts are kept");
@@ -63,7 +63,7 @@ export async function createReceiptDay(
       if (row?.[1] === "t") throw receiptExpired(day, `lies more than ${MAX_DAYS_AHEAD} days ahead`);
       const partition = partitionOf(names, day);
       const attached = await sql.query(
-        "select 1 from pg_inherits where inhparent = $1::text::regclass and inhrelid = to_regclass($2::text)",
+        "select 1 from pg_inherits where inhparent = $1::text::regclass::oid and inhrelid = pg_catalog.to_regclass($2::text)::oid",
         [names.receipt, partition],
       );
       if (attached.length > 0) return;
@@ -82,7 +82,7 @@ export async function createReceiptDays(options: ReceiptDaysOptions): Promise<st
   const { database, names } = options;
   const days = await database.query(
     // Not by a cast to text, which has the form of DateStyle.
-    `select to_char(d, 'YYYY-MM-DD') from generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
+    `select pg_catalog.to_char(d, 'YYYY-MM-DD') from pg_catalog.generate_series(${TODAY} - 1, ${TODAY} + 2, interval '1 day') d`,
   );
   const attached = (await partitions(database, names)).filter(({ state }) => state === "attached");
   const present = new Set(attached.map(({ day }) => day));
@@ -144,9 +144,9 @@ async function deleteForeign(database: Database, names: Names, retentionMs: numb
       sql.query(
         `with old as (
            delete from ${table} where ctid = any (array(
-             select ctid from ${table} where received_at < now() - $1::text::float8 * interval '1 ms' limit ${DELETE_BATCH} for update skip locked))
+             select ctid from ${table} where received_at < pg_catalog.now() - $1::text::float8 * interval '1 ms' limit ${DELETE_BATCH} for update skip locked))
            returning 1)
-         select count(*) from old`,
+         select pg_catalog.count(*) from old`,
         [String(retentionMs)],
       ),
     );
@@ -154,11 +154,11 @@ async function deleteForeign(database: Database, names: Names, retentionMs: numb
   }
 }
 
-const TODAY = "(now() at time zone 'utc')::date";
+const TODAY = "(pg_catalog.now() at time zone 'utc')::date";
 
 /** True when the youngest id of the day is beyond retention; the second parameter is the retention in ms. */
 function isDroppable(day: string): string {
-  return `(${day} + 1)::timestamp <= (now() at time zone 'utc') - $2::text::float8 * interval '1 ms'`;
+  return `(${day} + 1)::timestamp <= (pg_catalog.now() at time zone 'utc') - $2::text::float8 * interval '1 ms'`;
 }
 
 interface Partition {
@@ -169,12 +169,12 @@ interface Partition {
 
 async function partitions(database: Database, names: Names): Promise<Partition[]> {
   const rows = await database.query(
-    `select right(c.relname, 8), case when i.inhrelid is null then 'detached' when i.inhdetachpending then 'detaching' else 'attached' end
+    `select pg_catalog.right(c.relname, 8), case when i.inhrelid is null then 'detached' when i.inhdetachpending then 'detaching' else 'attached' end
      from pg_class p
-     join pg_class c on c.relnamespace = p.relnamespace and c.relkind = 'r' and starts_with(c.relname, p.relname || '_')
-       and substr(c.relname, length(p.relname) + 2) ~ '^[0-9]{8}$'
+     join pg_class c on c.relnamespace = p.relnamespace and c.relkind = 'r' and pg_catalog.starts_with(c.relname, p.relname::text || '_')
+       and pg_catalog.substr(c.relname, pg_catalog.length(p.relname) + 2) ~ '^[0-9]{8}$'
      left join pg_inherits i on i.inhrelid = c.oid and i.inhparent = p.oid
-     where p.oid = $1::text::regclass order by 1`,
+     where p.oid = $1::text::regclass::oid order by 1`,
     [names.receipt],
   );
   return rows.map(([digits, state]) => ({
@@ -184,7 +184,9 @@ async function partitions(database: Database, names: Names): Promise<Partition[]
 }
 
 async function lock(sql: SqlRunner, names: Names): Promise<void> {
-  await sql.query("select pg_advisory_xact_lock(hashtextextended($1::text, 0))", [`${names.lockScope}:receipt`]);
+  await sql.query("select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::text, 0))", [
+    `${names.lockScope}:receipt`,
+  ]);
 }
 
 function partitionOf(names: Names, day: string): string {

@@ -1,5 +1,5 @@
 import type { Settlement, StoredKey } from "../../lanes/lane-port.ts";
-import { COPIED_COLUMNS, type LogMessage } from "./log-message.ts";
+import { COPIED_COLUMNS, shortStream, type LogMessage } from "./log-message.ts";
 import { soloOf } from "./parking-sql.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { allVisible, DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
@@ -50,7 +50,7 @@ export function progressOf({ pages }: Settlement<LogMessage, PageEnd>): Progress
   return { done, finish, messages };
 }
 
-const ASYNCHRONOUS = "set_config('synchronous_commit', 'off', true)";
+const ASYNCHRONOUS = "pg_catalog.set_config('synchronous_commit', 'off', true)";
 
 /** At most this many errors are kept per message. */
 const KEPT_ERRORS = 20;
@@ -71,7 +71,7 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   const sets = [
     "seq = seq + 1",
     `lease_until = ${LEASE(add(input.lease).replace("::text", ""))}`,
-    "stamp = pg_current_xact_id()",
+    "stamp = pg_catalog.pg_current_xact_id()",
     `last_write = ${add(settlement.token)}`,
   ];
   if (settlement.clearCrashes) sets.push("crashes = 0");
@@ -91,11 +91,13 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     const [, horizon, running] = cursor.cur!.split(":");
     const some = running !== undefined && running !== "";
     const lo = lowestPast(names, `${add(horizon!)}::xid8`, `${add(cursor.floor)}::bigint`, cursor.first);
-    const fin = some ? finishedOf(names, `unnest(${add(`{${running}}`)}::xid8[])`, cursor.first) : "'{}'::xid8[]";
+    const fin = some
+      ? finishedOf(names, `pg_catalog.unnest(${add(`{${running}}`)}::xid8[])`, cursor.first)
+      : "'{}'::xid8[]";
     parts.unshift(`news as materialized (select ${lo} as lo, ${fin} as fin),
-     next as (select case when is_news then pg_current_snapshot() end as cur, case when is_news then fin end as fin,
+     next as (select case when is_news then pg_catalog.pg_current_snapshot() end as cur, case when is_news then fin end as fin,
          case when is_news then coalesce(lo, ${MAX_POSITION}) end as lo
-       from (select *, (lo is not null or fin <> '{}') and ${allVisible(names)} as is_news from news) n)`);
+       from (select *, (lo is not null or pg_catalog.cardinality(fin) > 0) and ${allVisible(names)} as is_news from news) n)`);
   }
   if (progress.messages > 0 && progress.done !== undefined) {
     parts.push(`receipts as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
@@ -107,26 +109,26 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     const rows = park.map(({ message, key }) => ({ position: message.ref, lane: key.lane, ...rowKey(key) }));
     parts.push(`park as (insert into ${names.parked} (relay, position, lane, stream, key, solo)
      select ${relay}, p.position, p.lane, p.stream, p.key, p.solo
-     from c, jsonb_to_recordset(${json(rows)}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
+     from c, pg_catalog.jsonb_to_recordset(${json(rows)}) as p (position bigint, lane smallint, stream text, key text, solo bigint)
      on conflict do nothing)`);
   }
   if (unpark.length > 0) {
     const gone = unpark.map(({ message, attempts, lastError, published }) => {
       return { position: message.ref, attempts, error: lastError ?? null, published };
     });
-    const rows = `jsonb_to_recordset(${json(gone)}) as g (position bigint, attempts integer, error text, published boolean)`;
+    const rows = `pg_catalog.jsonb_to_recordset(${json(gone)}) as g (position bigint, attempts integer, error text, published boolean)`;
     parts.push(
       `gone as (delete from ${names.parked} p using c, ${rows} where p.relay = ${relay} and p.position = g.position)`,
     );
     parts.push(`delivered as (insert into ${names.delivery} (relay, position, attempts, last_error, published_at)
-     select ${relay}, g.position, g.attempts, g.error, clock_timestamp() from c, ${rows} where g.published
+     select ${relay}, g.position, g.attempts, g.error, pg_catalog.clock_timestamp() from c, ${rows} where g.published
      on conflict (relay, position) do update
        set attempts = excluded.attempts, last_error = excluded.last_error, published_at = excluded.published_at)`);
   }
   if (block.length > 0) parts.push(blockPart(names, relay, json(block.map(blockRow))));
   if (unblock.length > 0) {
     parts.push(`unblock as (delete from ${names.blocked} b using c,
-       jsonb_to_recordset(${json(unblock.map(rowKey))}) as u (stream text, key text, solo bigint)
+       pg_catalog.jsonb_to_recordset(${json(unblock.map(rowKey))}) as u (stream text, key text, solo bigint)
      where b.relay = ${relay} and b.stream = u.stream and b.key = u.key and b.solo = u.solo)`);
   }
   if (dead.length > 0) {
@@ -172,7 +174,7 @@ function commonStatement(names: Names, { relay, lease, cursor, settlement, progr
 }
 
 function rowKey({ stream, key, solo }: Pick<StoredKey, "stream" | "key" | "solo">) {
-  return { stream, key: key ?? "", solo: soloOf({ solo }) };
+  return { stream: shortStream(stream), key: key ?? "", solo: soloOf({ solo }) };
 }
 
 function blockRow(key: StoredKey & { readonly errors: readonly string[] }): object {
@@ -190,31 +192,31 @@ function blockRow(key: StoredKey & { readonly errors: readonly string[] }): obje
 function blockPart(names: Names, relay: string, rows: string): string {
   return `block as (insert into ${names.blocked} as b (relay, lane, stream, key, solo, position, attempts, next_at, last_error, errors)
      select ${relay}, k.lane, k.stream, k.key, k.solo, k.position, k.attempts,
-       case when k.delay is null then 'infinity'::timestamptz else clock_timestamp() + k.delay * interval '1 ms' end,
-       k.last_error, coalesce((select jsonb_agg(jsonb_build_object('at', clock_timestamp(), 'error', e))
-         from jsonb_array_elements_text(k.errors) e), '[]')
-     from c, jsonb_to_recordset(${rows}) as k (lane smallint, stream text, key text, solo bigint, position bigint,
+       case when k.delay is null then 'infinity'::timestamptz else pg_catalog.clock_timestamp() + k.delay * interval '1 ms' end,
+       k.last_error, coalesce((select pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('at', pg_catalog.clock_timestamp(), 'error', e))
+         from pg_catalog.jsonb_array_elements_text(k.errors) e), '[]')
+     from c, pg_catalog.jsonb_to_recordset(${rows}) as k (lane smallint, stream text, key text, solo bigint, position bigint,
        attempts integer, delay double precision, last_error text, errors jsonb)
      on conflict (relay, stream, key, solo) do update set position = excluded.position, attempts = excluded.attempts,
        next_at = excluded.next_at, last_error = excluded.last_error,
        errors = case when excluded.attempts = 0 or b.position <> excluded.position then excluded.errors
-                     else jsonb_path_query_array(b.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]') end)`;
+                     else pg_catalog.jsonb_path_query_array(b.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]') end)`;
 }
 
 function deadPart(names: Names, relay: string, rows: string): string {
-  const from = COPIED_COLUMNS.replaceAll(/\w+/g, "m.$&");
+  const from = COPIED_COLUMNS.replaceAll(/\w+/g, "m.$&").replace("m.lane", "m.lane & 63::smallint");
   return `dead as (insert into ${names.dead} as d (relay, position, solo, blocks, attempts, last_error, errors, ${COPIED_COLUMNS})
      select ${relay}, x.position, x.solo, x.block, x.attempts, x.error,
        coalesce((select b.errors from ${names.blocked} b where b.relay = ${relay} and b.stream = x.stream
            and b.key = x.key and b.solo = x.solo and b.position = x.position), '[]')
-         || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'error', x.error)), ${from}
-     from c, jsonb_to_recordset(${rows}) as x (position bigint, attempts integer, error text, block boolean,
+         || pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object('at', pg_catalog.clock_timestamp(), 'error', x.error)), ${from}
+     from c, pg_catalog.jsonb_to_recordset(${rows}) as x (position bigint, attempts integer, error text, block boolean,
          stream text, key text, solo bigint),
        lateral (select * from ${names.all_message} a where a.position = x.position limit 1) m
      on conflict (relay, position) do update set state = 'dead', command = null, blocks = excluded.blocks,
        attempts = d.attempts + excluded.attempts, last_error = excluded.last_error,
-       errors = jsonb_path_query_array(d.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]'),
-       died_at = clock_timestamp())`;
+       errors = pg_catalog.jsonb_path_query_array(d.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]'),
+       died_at = pg_catalog.clock_timestamp())`;
 }
 
 /** Bit n stands for lane n, as a signed 64-bit number. */

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { PublishResult } from "../../core/contracts.ts";
+import type { PublishProgress, PublishResult } from "../../core/contracts.ts";
 import { within } from "../eventually.ts";
+import { fakeClock, type FakeClock } from "../fake-clock.ts";
 import type { PublisherCase } from "./broker-context.ts";
 import { assertSameMessage, hostileSamples, idsOf, payloadsOf, richSample, sample, samples } from "./sample-message.ts";
 
@@ -13,6 +14,28 @@ export function assertAllPublished(results: readonly PublishResult[], count: num
     results,
     Array.from({ length: count }, () => ({ status: "published" })),
   );
+}
+
+/** The lease of a batch, by a clock that jumps as that of a process does which stood still. */
+function leaseOf(clock: FakeClock, leaseMs: number) {
+  let [asked, pauseAt, pauseMs] = [0, Number.POSITIVE_INFINITY, 0];
+  const progress: PublishProgress = {
+    kind: "new",
+    mayBegin() {
+      if (++asked === pauseAt) void clock.advance(pauseMs);
+      return clock.monotonic() < leaseMs;
+    },
+  };
+  return {
+    progress,
+    /** So many times it was asked whether a message may begin. */
+    get asked() {
+      return asked;
+    },
+    pauseBefore(nth: number, ms: number) {
+      [pauseAt, pauseMs] = [nth, ms];
+    },
+  };
 }
 
 /** Batches, confirms, order and content. */
@@ -162,6 +185,28 @@ export const publisherCases: readonly PublisherCase[] = [
       assert.ok(results.every(({ status }) => status === "unavailable"));
       await sleep(50);
       assert.equal((await arrived(0)).length, 0);
+    },
+  },
+  {
+    role,
+    name: "begins nothing more when the lease ends in the middle of a batch",
+    async run({ publisher, stream, arrived }) {
+      const clock = fakeClock();
+      const lease = leaseOf(clock, 1000);
+      // More than goes out in one request or one record batch, and one key, so that it cannot go out all at once.
+      const body = JSON.stringify("x".repeat(10_000));
+      const batch = Array.from({ length: 400 }, () => sample(stream, null, { key: "a", body }));
+      // The process stands still before its third send: no timer runs meanwhile, and the signal does not abort.
+      lease.pauseBefore(3, 5000);
+      const waves = publisher.keepsKeyOrder ? [batch] : batch.map((message) => [message]);
+      const results: PublishResult[] = [];
+      for (const wave of waves) results.push(...(await publisher.publish(wave, never(), lease.progress)));
+      assert.ok(lease.asked >= 3, `the publisher asked ${lease.asked} times whether it may begin`);
+      const confirmed = results.filter(({ status }) => status === "published").length;
+      assert.ok(confirmed < batch.length, "all of the batch went out");
+      assert.ok(results.slice(confirmed).every(({ status }) => status === "unavailable" || status === "held"));
+      await sleep(100);
+      assert.deepEqual(idsOf(await arrived(confirmed)), idsOf(batch.slice(0, confirmed)));
     },
   },
   {

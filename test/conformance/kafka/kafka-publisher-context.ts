@@ -1,5 +1,5 @@
 import { createKafkaPublisher } from "../../../src/brokers/kafka/index.ts";
-import { openRecord } from "../../../src/brokers/kafka/kafka-record.ts";
+import { openRecord } from "../../../src/brokers/kafka/kafka-envelope.ts";
 import { uuidv7 } from "../../../src/core/uuid.ts";
 import type { PublisherContext } from "../../../src/testing/index.ts";
 import type { KafkaServer } from "../../harness/index.ts";

@@ -1,5 +1,5 @@
 import { createKafkaSubscriber } from "../../../src/brokers/kafka/index.ts";
-import { headersOf, sealMessage } from "../../../src/brokers/kafka/kafka-record.ts";
+import { headersOf, encodeMessage } from "../../../src/brokers/kafka/kafka-envelope.ts";
 import type { Subscriber } from "../../../src/core/contracts.ts";
 import { uuidv7 } from "../../../src/core/uuid.ts";
 import { CONFORMANCE_ATTEMPTS, type SubscriberContext } from "../../../src/testing/index.ts";
@@ -38,7 +38,7 @@ export async function kafkaSubscriberContext(server: KafkaServer): Promise<Subsc
     },
     async send(messages) {
       const records = messages.map((message) => {
-        const { key, value, headers } = sealMessage(message, stream, "native", undefined);
+        const { key, value, headers } = encodeMessage(message, stream, "native", undefined);
         const named = Object.fromEntries([...headers].map(([name, bytes]) => [name.toString(), bytes]));
         return { key: key ?? null, value, headers: named };
       });

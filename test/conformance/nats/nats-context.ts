@@ -11,7 +11,7 @@ import {
   type PublisherContext,
   type SubscriberContext,
 } from "../../../src/testing/index.ts";
-import { openEnvelope } from "../../../src/brokers/shared/envelope.ts";
+import { decodeEnvelope } from "../../../src/adapter/envelope.ts";
 import { NATS_TRANSPORT } from "../../../src/brokers/nats/nats-headers.ts";
 import { natsWorld, storedMessages } from "../../support/nats-world.ts";
 import { refusingConnection } from "./refusing-connection.ts";
@@ -25,7 +25,7 @@ export async function natsPublisherContext(): Promise<PublisherContext & AsyncDi
   const connection = refusingConnection(await world.connect());
   const publishers: Publisher[] = [];
   const publisher = (more: object): Publisher => {
-    const made = createNatsPublisher({ connection: connection.client, ackTimeoutMs: 3000, ...more });
+    const made = createNatsPublisher({ connection: connection.client, timeoutMs: 3000, ...more });
     publishers.push(made);
     return made;
   };
@@ -41,7 +41,7 @@ export async function natsPublisherContext(): Promise<PublisherContext & AsyncDi
     },
     async arrived(count): Promise<IncomingMessage[]> {
       const found = await storedMessages(world, world.stream, count);
-      return found.map(({ body, headers }) => openEnvelope(fieldsOf(headers), body, NATS_TRANSPORT));
+      return found.map(({ body, headers }) => decodeEnvelope(fieldsOf(headers), body, NATS_TRANSPORT));
     },
     refuse: async (id, how) => connection.refuse(id, how),
     // The default of nats-server is 1 MiB.

@@ -5,7 +5,7 @@ import {
   createRabbitmqSubscriber,
   type RabbitmqSubscriberOptions,
 } from "../../../src/brokers/rabbitmq/index.ts";
-import { openFromRabbitmq, sealForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
+import { openFromRabbitmq, encodeForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
 import { routeByStream } from "../../../src/brokers/rabbitmq/rabbitmq-route.ts";
 import type { Subscriber } from "../../../src/core/contracts.ts";
 import {
@@ -117,7 +117,7 @@ export async function rabbitmqSubscriberContext(
       await Promise.all(
         messages.map((message) => {
           const { exchange, routingKey } = routeByStream(message);
-          const { content, options } = sealForRabbitmq(message, "native");
+          const { content, options } = encodeForRabbitmq(message, "native");
           return observer.publish(exchange, routingKey, content, options);
         }),
       );

@@ -1,6 +1,6 @@
 import { createRedisPublisher, createRedisSubscriber } from "../../../src/brokers/redis/index.ts";
-import { openEnvelope, sealEnvelope } from "../../../src/brokers/shared/envelope.ts";
-import type { Transport } from "../../../src/brokers/shared/transport.ts";
+import { decodeEnvelope, encodeEnvelope } from "../../../src/adapter/envelope.ts";
+import type { Transport } from "../../../src/adapter/transport.ts";
 import type { Subscriber } from "../../../src/core/contracts.ts";
 import type { IncomingMessage, Message } from "../../../src/core/message.ts";
 import {
@@ -69,7 +69,7 @@ export async function redisPublisherContext(kind: RedisClientKind): Promise<Publ
       return entries.map((fields): IncomingMessage => {
         const body = fields.get("body") ?? "";
         fields.delete("body");
-        return openEnvelope(
+        return decodeEnvelope(
           Object.fromEntries([...fields].map(([name, value]) => [name, String(value)])),
           body,
           TRANSPORT,
@@ -123,7 +123,7 @@ export async function redisSubscriberContext(
     stream,
     async send(messages) {
       for (const message of messages) {
-        const fields = Object.entries(sealEnvelope(message, "native", TRANSPORT)).flat();
+        const fields = Object.entries(encodeEnvelope(message, "native", TRANSPORT)).flat();
         const body = typeof message.body === "string" ? message.body : Buffer.from(message.body);
         await probe.command("XADD", stream, "*", ...fields, "body", body);
       }

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { createKafkaSubscriber } from "../../../src/brokers/kafka/index.ts";
-import { KAFKA_TRANSPORT, sealMessage } from "../../../src/brokers/kafka/kafka-record.ts";
+import { KAFKA_TRANSPORT, encodeMessage } from "../../../src/brokers/kafka/kafka-envelope.ts";
 import { startKafka } from "../../harness/index.ts";
 import { createTopic, openConsumer, openProducer } from "../../support/kafka/kafka-clients.ts";
 import { type BrokerTarget, fieldBytes } from "../broker-target.ts";
@@ -48,7 +48,7 @@ export async function kafkaTarget(): Promise<BrokerTarget> {
     },
     async sendGood(all) {
       const messages = all.map((message) => {
-        const { key, value, headers } = sealMessage(message, topic, "native", undefined);
+        const { key, value, headers } = encodeMessage(message, topic, "native", undefined);
         return { topic, value, headers, ...(key === undefined ? {} : { key }) };
       });
       await hostile.send({ messages, acks: -1 });

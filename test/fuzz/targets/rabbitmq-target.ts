@@ -1,6 +1,6 @@
 import type { ConfirmChannel, Options } from "amqplib";
 import { createRabbitmqSubscriber } from "../../../src/brokers/rabbitmq/index.ts";
-import { sealForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
+import { encodeForRabbitmq } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
 import { startRabbitmq } from "../../harness/index.ts";
 import { testConnection } from "../../support/rabbitmq-connection.ts";
 import type { BrokerTarget } from "../broker-target.ts";
@@ -32,7 +32,7 @@ export async function rabbitmqTarget(): Promise<BrokerTarget> {
       Promise.all(envelopes.map((envelope) => send(channel, envelope.body, options(envelope)))),
     async sendGood(messages) {
       for (const message of messages) {
-        const sealed = sealForRabbitmq(message, "native");
+        const sealed = encodeForRabbitmq(message, "native");
         if (!(await send(channel, sealed.content, sealed.options))) throw new Error("a good message was refused");
       }
     },

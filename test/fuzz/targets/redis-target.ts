@@ -1,6 +1,6 @@
 import { Redis } from "ioredis";
 import { createRedisSubscriber } from "../../../src/brokers/redis/index.ts";
-import { sealEnvelope } from "../../../src/brokers/shared/envelope.ts";
+import { encodeEnvelope } from "../../../src/adapter/envelope.ts";
 import { startRedis } from "../../harness/index.ts";
 import { type BrokerTarget, fieldBytes } from "../broker-target.ts";
 
@@ -35,7 +35,7 @@ export async function redisTarget(): Promise<BrokerTarget> {
     async sendGood(messages) {
       for (const message of messages) {
         const fields = Object.entries(
-          sealEnvelope(message, "native", { cloudEventPrefixes: ["ce_"], asciiOnly: false }),
+          encodeEnvelope(message, "native", { cloudEventPrefixes: ["ce_"], asciiOnly: false }),
         );
         await client.call("XADD", STREAM, "*", ...fields.flat(), "body", Buffer.from(message.body));
       }

@@ -5,9 +5,10 @@ import { createInbox } from "../../../src/inbox/inbox.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
 import { until } from "../../harness/deadline.ts";
 import { type Numbered, outboxDatabase, type OutboxDatabase } from "./outbox-database.ts";
+import { isLong } from "../../support/is-long.ts";
 
 /** Two seconds in ordinary runs, ten in long ones. */
-export const OUTAGE_MS: number = process.env["TXBOX_LONG"] === "1" ? 10_000 : 2000;
+export const OUTAGE_MS: number = isLong ? 10_000 : 2000;
 
 const KEYS = 200;
 const EACH = 100;

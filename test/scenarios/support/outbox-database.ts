@@ -6,8 +6,8 @@ import {
   type PostgresStore,
   type PostgresStoreOptions,
 } from "../../../src/stores/postgres/index.ts";
-import { createDatabase } from "../../harness/create-database.ts";
-import { sharedPostgresUrl } from "../../harness/shared-postgres.ts";
+import { createDatabase, type TestDatabase } from "../../harness/create-database.ts";
+import { migratedDatabase, sharedPostgresUrl } from "../../harness/shared-postgres.ts";
 
 export interface Numbered {
   key: string | null;
@@ -53,11 +53,15 @@ export function openPool(url: string, max = 10): pg.Pool {
 
 export async function outboxDatabase(options: OutboxDatabaseOptions = {}): Promise<OutboxDatabase> {
   const { serverUrl, url: existing, ...storeOptions } = options;
-  const database = existing === undefined ? await createDatabase(serverUrl ?? sharedPostgresUrl()) : undefined;
+  const { schema, tablePrefix } = storeOptions;
+  const isUsual = serverUrl === undefined && schema === undefined && tablePrefix === undefined;
+  const fresh = (): Promise<TestDatabase> =>
+    isUsual ? migratedDatabase() : createDatabase(serverUrl ?? sharedPostgresUrl());
+  const database = existing === undefined ? await fresh() : undefined;
   const url = existing ?? database?.url ?? "";
   const pool = openPool(url);
   const store = createPostgresStore({ client: pool, ...storeOptions });
-  if (existing === undefined) await store.migrator.migrate();
+  if (existing === undefined && !isUsual) await store.migrator.migrate();
   const outbox = createOutbox({ store });
   const enqueueOn = async (client: pg.ClientBase, messages: readonly Numbered[]): Promise<void> => {
     for (let from = 0; from < messages.length; from += 500) {

@@ -1,6 +1,6 @@
 import * as platformatic from "@platformatic/kafka";
 import kafkajs, { type Consumer, type Kafka, type Producer } from "kafkajs";
-import type { KafkaRecord } from "../../../src/brokers/kafka/kafka-record.ts";
+import type { KafkaRecord } from "../../../src/brokers/kafka/kafka-envelope.ts";
 import { until } from "../../harness/deadline.ts";
 
 // It computes a negative delay for timers now and then, which Node says aloud.

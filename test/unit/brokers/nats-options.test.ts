@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { createNatsPublisher, createNatsSubscriber, type NatsConnection } from "../../../src/brokers/nats/index.ts";
-import { SealedHeaders } from "../../../src/brokers/nats/nats-headers.ts";
+import { EncodedHeaders } from "../../../src/brokers/nats/nats-headers.ts";
 import { whyNobody } from "../../../src/brokers/nats/publish-answer.ts";
 import type { JetStreamApi } from "../../../src/brokers/nats/jetstream-api.ts";
 import { UnavailableError } from "../../../src/core/errors.ts";
@@ -41,8 +41,9 @@ describe("options of the NATS adapter", () => {
     [{ connection: connection(), stream: "x" }, "stream", /has no option "stream"/],
     [{ connection: connection(), streamname: "x" }, "streamname", /Did you mean "streamName"/],
     [{ connection: connection(), streamName: "a.b" }, "streamName", /cannot name a stream/],
-    [{ connection: connection(), envelope: "xml" }, "envelope", /no envelope xml/],
-    [{ connection: connection(), ackTimeoutMs: 0 }, "ackTimeoutMs", /whole number/],
+    [{ connection: connection(), envelope: "xml" }, "envelope", /"native" or "cloudevents"/],
+    [{ connection: connection(), timeoutMs: 0 }, "timeoutMs", /whole number/],
+    [{ connection: connection(), ackTimeoutMs: 1000 }, "ackTimeoutMs", /Use timeoutMs instead/],
     [{ connection: connection(), partitions: 65 }, "partitions", /from 1 to 64/],
     [{ connection: connection(), partitions: 2, subject: (): string => "a" }, "partitions", /both set/],
     [{ connection: connection(), declare: true, subject: (): string => "a" }, "declare", /Set declare: \{ subjects/],
@@ -58,6 +59,7 @@ describe("options of the NATS adapter", () => {
     [{ connection: connection(), stream: "a", ackWaitMs: 1 }, "ackWaitMs", /whole number/],
     [{ connection: connection(), stream: "a", prefetch: 0 }, "prefetch", /whole number/],
     [{ connection: connection(), stream: "a", queue: "b" }, "queue", /no option "queue"/],
+    [{ connection: connection(), stream: "a", shared: true }, "shared", /Use ordered: false instead/],
   ])("subscriber %#: %j", (options, field, message) => {
     expect(thrown(() => createNatsSubscriber(options as never))).toEqual(invalid(field, message));
   });
@@ -88,7 +90,7 @@ describe("options of the NATS adapter", () => {
   });
 
   test("headers are bytes as NATS has them", () => {
-    const headers = new SealedHeaders({ a: "1" });
+    const headers = new EncodedHeaders({ a: "1" });
     expect(() => headers.requireSent()).toThrow(/takes no headers from txbox/);
     expect(Buffer.from(headers.encode()).toString()).toBe("NATS/1.0\r\na: 1\r\n\r\n");
     expect(() => headers.requireSent()).not.toThrow();

@@ -10,7 +10,7 @@ import type { RabbitmqMessage } from "../../../src/brokers/rabbitmq/rabbitmq-cli
 import {
   deliveriesBefore,
   openFromRabbitmq,
-  sealForRabbitmq,
+  encodeForRabbitmq,
 } from "../../../src/brokers/rabbitmq/rabbitmq-envelope.ts";
 import { routeByStream, routeOf } from "../../../src/brokers/rabbitmq/rabbitmq-route.ts";
 import { assertSameMessage, richSample, sample } from "../../../src/testing/broker/sample-message.ts";
@@ -29,14 +29,14 @@ function delivered(
 describe("the envelope", () => {
   test.each(["native", "cloudevents"] as const)("%s: what is sealed can be opened", (format) => {
     for (const message of [rich, bare]) {
-      assertSameMessage(openFromRabbitmq(delivered(sealForRabbitmq(message, format).options, message.body)), message);
+      assertSameMessage(openFromRabbitmq(delivered(encodeForRabbitmq(message, format).options, message.body)), message);
     }
   });
 
   test("sets the properties that others read", () => {
     const createdAt = new Date("2026-02-03T04:05:06.789Z");
     const message = sample("orders", 1, { id: "m-1", type: "order_created", createdAt });
-    expect(sealForRabbitmq(message, "native").options).toMatchObject({
+    expect(encodeForRabbitmq(message, "native").options).toMatchObject({
       persistent: true,
       mandatory: true,
       messageId: "m-1",
@@ -48,7 +48,7 @@ describe("the envelope", () => {
   });
 
   test("names CloudEvents attributes as AMQP does", () => {
-    const { options } = sealForRabbitmq(sample("orders", 1, { id: "m-1" }), "cloudevents", "/shop");
+    const { options } = encodeForRabbitmq(sample("orders", 1, { id: "m-1" }), "cloudevents", "/shop");
     expect(options.headers).toMatchObject({
       cloudEvents_specversion: "1.0",
       cloudEvents_id: "m-1",
@@ -60,14 +60,14 @@ describe("the envelope", () => {
 
   test("leaves out a correlation id that no property holds, and keeps it as a header", () => {
     const correlationId = "c".repeat(300);
-    const sealed = sealForRabbitmq(sample("orders", 1, { headers: { correlationId } }), "native").options;
+    const sealed = encodeForRabbitmq(sample("orders", 1, { headers: { correlationId } }), "native").options;
     expect(sealed.correlationId).toBeUndefined();
     expect(openFromRabbitmq(delivered(sealed)).headers.correlationId).toBe(correlationId);
   });
 
   test("no header of a user reaches the server under a name that it acts upon", () => {
     const headers = { CC: "elsewhere", BCC: "elsewhere", "x-match": "any" };
-    const sealed = sealForRabbitmq(sample("orders", 1, { headers }), "native").options;
+    const sealed = encodeForRabbitmq(sample("orders", 1, { headers }), "native").options;
     expect(Object.keys(sealed.headers ?? {}).filter((name) => name in headers)).toEqual([]);
     expect(openFromRabbitmq(delivered(sealed)).headers).toEqual(headers);
   });
@@ -155,7 +155,8 @@ describe("options", () => {
   test("a connection that does not recover is refused, with the way to get one that does", () => {
     const plain = { createChannel() {}, createConfirmChannel() {}, on() {} };
     for (const create of [createRabbitmqPublisher, createRabbitmqSubscriber]) {
-      const options = { connection: plain, queue: "q" } as never;
+      const queue = create === createRabbitmqSubscriber ? { queue: "q" } : {};
+      const options = { connection: plain, ...queue } as never;
       expect(() => create(options)).toThrow(error("connection", /recovery: true/));
       expect(() => create({} as never)).toThrow(error("connection", /amqplib/));
       expect(() => create(undefined as never)).toThrow(error("connection", /amqplib/));
@@ -166,7 +167,8 @@ describe("options", () => {
     [{ declared: true }, "declared", /"declare"/],
     [{ envelope: "cloudevent" }, "envelope", /cloudevents/],
     [{ route: "orders" }, "route", /function/],
-    [{ confirmTimeoutMs: 0 }, "confirmTimeoutMs", /whole number/],
+    [{ timeoutMs: 0 }, "timeoutMs", /whole number/],
+    [{ confirmTimeoutMs: 1000 }, "confirmTimeoutMs", /Use timeoutMs instead/],
     [{ unroutable: "drop" }, "unroutable", /"wait" or "reject"/],
   ])("of a publisher: %j names the field and the fix", (options, field, text) => {
     expect(() => createRabbitmqPublisher({ connection, ...options } as never)).toThrow(error(field, text));

@@ -65,12 +65,12 @@ describe("options of the Redis adapters", () => {
   });
 
   it.each([
-    [{}, /no streams/],
-    [{ streams: [] }, /no streams/],
+    [{}, /streams must be a name or a list/],
+    [{ streams: [] }, /streams must be a name or a list/],
     [{ streams: "a", stream: "b" }, /no option "stream"/],
     [{ streams: "a", takeOverAfterMs: 1 }, /takeOverAfterMs/],
     [{ streams: "a", member: "" }, /member/],
-    [{ streams: "a", deadLetter: "dead" }, /deadLetter/],
+    [{ streams: "a", deadLetter: 5 }, /deadLetter/],
     [{ streams: "a", concurrency: 0 }, /concurrency/],
   ])("of a subscriber: %o is refused", (options, message) => {
     expect(() => createRedisSubscriber({ client, ...options } as never)).toThrow(message);

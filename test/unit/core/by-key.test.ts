@@ -10,7 +10,7 @@ import { PublishSlots } from "../../../src/core/publish-slots.ts";
 const { signal } = new AbortController();
 const published: PublishResult = { status: "published" };
 const m = (n: number, key: string | null, stream = "s") => ({ n, key, stream });
-const silent = (kind: "new" | "retry"): PublishProgress => ({ kind, onResult: () => undefined });
+const silent = (kind: "new" | "retry"): PublishProgress => ({ kind, mayBegin: () => true, onResult: () => undefined });
 const messagesOf = (count: number) => Array.from({ length: count }, (_, n) => m(n, null));
 
 describe("publishByKey", () => {
@@ -53,6 +53,24 @@ describe("publishByKey", () => {
       const ofKey = order.filter((n) => n % 10 !== 0 && n % 7 === k);
       expect(ofKey).toEqual(ofKey.toSorted((a, b) => a - b));
     }
+  });
+
+  it("begins nothing more once the lease is over, though the signal has not aborted yet", async () => {
+    const begun: number[] = [];
+    let over = false;
+    const results = await publishByKey(
+      [m(0, "a"), m(1, "b"), m(2, "a"), m(3, null), m(4, "b")],
+      async ({ n }) => {
+        begun.push(n);
+        await sleep(1);
+        over = true;
+        return published;
+      },
+      { concurrency: 2, signal, progress: { kind: "new", mayBegin: () => !over } },
+    );
+    expect(begun).toEqual([0, 1]);
+    const statuses = results.map(({ status }) => status);
+    expect(statuses).toEqual(["published", "published", "unavailable", "unavailable", "unavailable"]);
   });
 
   it("stops a key at its first failure and nothing else", async () => {
@@ -123,6 +141,7 @@ describe("publishByKey", () => {
     const long = Promise.withResolvers<PublishResult>();
     const progress: PublishProgress = {
       kind: "new",
+      mayBegin: () => true,
       onResult: (index, { status }) => void told.push(`${index} ${status}`),
     };
     const messages = [m(0, "long"), m(1, "b"), m(2, "long"), ...Array.from({ length: 5 }, (_, n) => m(3 + n, null))];
@@ -171,7 +190,11 @@ describe("publishByKey", () => {
     const options = { concurrency: 4, signal, slots };
     await publishByKey(good, async () => published, { ...options, progress: silent("new") });
     const told: string[] = [];
-    const progress: PublishProgress = { kind: "new", onResult: (i, { status }) => void told.push(`${i} ${status}`) };
+    const progress: PublishProgress = {
+      kind: "new",
+      mayBegin: () => true,
+      onResult: (i, { status }) => void told.push(`${i} ${status}`),
+    };
     let slow = 0;
     const each = async ({ key }: { key: string | null }): Promise<PublishResult> => {
       if (key!.startsWith("good")) return published;

@@ -5,6 +5,9 @@ import { expect, test } from "vitest";
 import { describeError } from "../../../src/core/errors.ts";
 import { requireFunction, requireInteger, requireName, rejectUnknownOptions } from "../../../src/core/options.ts";
 import { valueKind } from "../../../src/core/value-kind.ts";
+import { createRelay, publishEach } from "../../../src/index.ts";
+import { unknownSource } from "../../../src/stores/mongodb/mongodb-errors.ts";
+import { mongoNames } from "../../../src/stores/mongodb/mongodb-names.ts";
 import { transactionRunner } from "../../../src/stores/postgres/postgres-client.ts";
 
 test.each([
@@ -48,6 +51,15 @@ test("errors of options name what was given, whatever it is", () => {
   expect(() => requireInteger("f", "n", Symbol("s"), 1)).toThrow("got a symbol");
   expect(() => requireFunction("f", "run", [], "Pass one")).toThrow("got an array");
   expect(() => rejectUnknownOptions("f", null as never, [])).toThrow("got null");
+  const store = { queue: { join: () => undefined } };
+  const publisher = publishEach(async () => undefined);
+  const relay = (options: object) => createRelay({ store, name: "r", publisher, ...options } as never);
+  expect(() => relay({ start: 5n })).toThrow("start cannot be 5n");
+  expect(() => relay({ start: cycle })).toThrow("start cannot be an object");
+  expect(() => relay({ start: "lastest" })).toThrow('start cannot be "lastest"');
+  expect(() => relay({ onDead: { orders: [5n] } })).toThrow("onDead cannot be an array");
+  expect(() => mongoNames(5n as never, "inbox")).toThrow("collection cannot be 5n");
+  expect(unknownSource(5n).message).toContain("source cannot be 5n");
   expect(() => transactionRunner({} as never)).toThrow("A transaction is needed, got an object.");
 });
 

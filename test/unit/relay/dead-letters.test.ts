@@ -28,7 +28,10 @@ async function bury(answer: ((sent: readonly Message[]) => readonly PublishResul
     onEvent: (event) => void events.push(event),
   });
   const outcomes: Outcome[] = [PUBLISHED, DEAD];
-  await announceDead(claim ?? claimOf([message(1), message(2)]), outcomes, settings, new AbortController().signal);
+  await announceDead(claim ?? claimOf([message(1), message(2)]), outcomes, settings, {
+    signal: new AbortController().signal,
+    mayBegin: () => true,
+  });
   return { outcomes, sent, events };
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Claim, Publisher, PublishResult, QueueSession, Store } from "../../../src/core/contracts.ts";
 import type { Message } from "../../../src/core/message.ts";
+import { publishEach } from "../../../src/core/publish-each.ts";
 import { publishClaim } from "../../../src/relay/publish-claim.ts";
 import type { RelayEvent } from "../../../src/relay/relay-events.ts";
 import { type RelayOptions, relaySettings } from "../../../src/relay/relay-options.ts";
@@ -157,5 +158,87 @@ describe("a message with which processes have died too often", () => {
     expect((await publish(killer, sessionOf([false]))).outcomes).toEqual([{ status: "waiting" }]);
     expect(calls).toEqual([]);
     expect(events).toEqual([]);
+  });
+});
+
+describe("a message that cannot be read", () => {
+  /** As a store makes its fields on demand. */
+  const unreadable = (n: number, key: string | null): Message => ({
+    ...message(n, key),
+    get body(): string {
+      throw new Error("there is none");
+    },
+  });
+  const read = (_: number, messages: readonly Message[]) =>
+    messages.map(({ body }) => (body === "{}" ? PUBLISHED : FAILED));
+
+  it("makes its publisher throw, is dead at once, and holds up only its key", async () => {
+    const { publish, calls, events } = bench(read, { onDead: "block" });
+    const messages = [message(1, "a"), unreadable(2, "b"), message(3, "b"), unreadable(4, null), message(5, "c")];
+    const { outcomes } = await publish(claimOf(messages));
+    expect(outcomes).toMatchObject([
+      { status: "published" },
+      { status: "dead", error: expect.stringContaining("there is none"), attempts: 1, block: true },
+      { status: "waiting" },
+      { status: "dead", block: false },
+      { status: "published" },
+    ]);
+    expect(calls).toEqual([
+      ["m-1", "m-2", "m-3", "m-4", "m-5"],
+      ["m-1", "m-5"],
+    ]);
+    expect(events).toEqual([]);
+  });
+
+  it("waits for its turn behind others of its key", async () => {
+    const { publish } = bench(read);
+    const { outcomes } = await publish(claimOf([message(1), unreadable(2, "k"), message(3)]));
+    expect(outcomes).toMatchObject([{ status: "published" }, { status: "waiting" }, { status: "waiting" }]);
+  });
+});
+
+describe("a lease that ends in the middle of a batch", () => {
+  it("lets nothing more begin, and says nothing against the target", async () => {
+    const begun: string[] = [];
+    const publisher = publishEach(
+      async ({ id }) => {
+        begun.push(id);
+        // The process stands still: no timer runs, so that the signal has not aborted when it wakes up.
+        await clock.advance(2_000_000);
+      },
+      { concurrency: 1 },
+    );
+    const { clock, events, publish } = bench(() => [], { publisher });
+    const publishing = publish(claimOf([message(1), message(2), message(3)]));
+    await expect(publishing).rejects.toMatchObject({ code: "lease_lost" });
+    expect(begun).toEqual(["m-1"]);
+    expect(events).toEqual([]);
+  });
+
+  it("and so does a claim that is void, whatever the clock says", async () => {
+    const begun: string[] = [];
+    const session = { ...sessionOf(), isCurrent: () => begun.length === 0 };
+    const { events, publish } = bench(() => [], {
+      publisher: publishEach(async ({ id }) => void begun.push(id), { concurrency: 1 }),
+    });
+    const publishing = publish(claimOf([message(1), message(2)]), session);
+    await expect(publishing).rejects.toMatchObject({ code: "lease_lost" });
+    expect(begun).toEqual(["m-1"]);
+    expect(events).toEqual([]);
+  });
+
+  it("a message tried alone is waited for, and its publisher may ask as well", async () => {
+    const asked: (boolean | undefined)[] = [];
+    const publisher: Publisher = {
+      keepsKeyOrder: true,
+      publish: async (messages, _, progress) => {
+        asked.push(progress?.mayBegin(), progress?.onResult !== undefined);
+        return messages.map(() => PUBLISHED);
+      },
+    };
+    const { publish } = bench(() => [], { publisher });
+    const { outcomes } = await publish({ ...claimOf([message(1)]), alone: true });
+    expect(outcomes).toEqual([PUBLISHED]);
+    expect(asked).toEqual([true, false]);
   });
 });

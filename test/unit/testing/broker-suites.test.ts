@@ -120,6 +120,7 @@ describe.concurrent("publisherConformance", () => {
     ["overtakes", "lets nothing of a key overtake its failed message, if it says that it keeps the order"],
     ["blames in an outage", "blames no message for an outage, and goes on by itself afterwards"],
     ["ignores the signal", "comes back soon when the lease is lost while the target does not answer"],
+    ["outlives its lease", "begins nothing more when the lease ends in the middle of a batch"],
     ["takes a route for all", "a route that is out holds up its own messages only, is named, and blames none of them"],
     ["drops headers", "carries every field and header, Unicode included"],
   ])("notices that a publisher %s", async (fault, name) => {

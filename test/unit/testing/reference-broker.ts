@@ -1,4 +1,4 @@
-import { openEnvelope } from "../../../src/brokers/shared/envelope.ts";
+import { decodeEnvelope } from "../../../src/adapter/envelope.ts";
 import { publishByKey } from "../../../src/core/by-key.ts";
 import type { Handle, HandleResult, Publisher, PublishResult, Subscriber } from "../../../src/core/contracts.ts";
 import { deadHeaders } from "../../../src/core/dead-letter.ts";
@@ -12,6 +12,7 @@ export type Fault =
   | "overtakes"
   | "blames in an outage"
   | "ignores the signal"
+  | "outlives its lease"
   | "drops headers"
   | "repeats rejected"
   | "does not wait"
@@ -52,7 +53,7 @@ export class ReferenceBroker {
   /** As the envelope of a real broker is opened; what cannot be read goes aside. */
   sendForeign(body: Uint8Array, fields: Readonly<Record<string, string>> = {}): void {
     try {
-      this.send(openEnvelope(fields, body, { cloudEventPrefixes: ["ce_"], asciiOnly: false }));
+      this.send(decodeEnvelope(fields, body, { cloudEventPrefixes: ["ce_"], asciiOnly: false }));
     } catch (error) {
       this.#bury(body, error, 0);
     }
@@ -95,10 +96,14 @@ export class ReferenceBroker {
     };
     return {
       keepsKeyOrder: true,
-      publish: (messages, signal) =>
+      publish: (messages, signal, progress) =>
         this.#fault === "overtakes"
           ? Promise.all(messages.map((message) => one(message, signal)))
-          : publishByKey(messages, (message) => one(message, signal), { concurrency: 5, signal }),
+          : publishByKey(messages, (message) => one(message, signal), {
+              concurrency: 5,
+              signal,
+              progress: this.#fault === "outlives its lease" ? undefined : progress,
+            }),
       close: async () => void (closed = true),
     };
   }

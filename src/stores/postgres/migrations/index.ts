@@ -4,7 +4,8 @@ import { cheaperInsert } from "./0003-cheaper-insert.ts";
 import { oneLookUpIndex } from "./0004-one-look-up-index.ts";
 import { deadLetterIndexes } from "./0005-dead-letter-indexes.ts";
 import { newsByIndex } from "./0006-news-by-index.ts";
-import { knownWrites } from "./0007-known-writes.ts";
+import { whatARoleMayWrite } from "./0007-what-a-role-may-write.ts";
+import { knownWrites } from "./0008-known-writes.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -15,5 +16,6 @@ export const MIGRATIONS: readonly Migration[] = [
   oneLookUpIndex,
   deadLetterIndexes,
   newsByIndex,
+  whatARoleMayWrite,
   knownWrites,
 ];

@@ -42,7 +42,7 @@ describe("options of the Kafka adapter", () => {
       () => createKafkaPublisher({ producer: wrong(new Producer({ ...base, serializers: stringSerializers })) }),
       /has serializers.*without serializers/,
     ],
-    ["no topics", () => createKafkaSubscriber(wrong({ consumer, producer })), /topics must be a list/],
+    ["no topics", () => createKafkaSubscriber(wrong({ consumer, producer })), /topics must be a name or a list/],
     ["no producer for dead letters", () => createKafkaSubscriber(wrong({ consumer, topics: ["t"] })), /producer/],
     [
       "a consumer that retries by itself",

@@ -1,0 +1,61 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { createRelay } from "../../../src/relay/relay.ts";
+import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
+import { until } from "../../harness/deadline.ts";
+import { hasPostgres } from "../../harness/shared-postgres.ts";
+import { openPool, outboxDatabase, type OutboxDatabase, series } from "../support/outbox-database.ts";
+import { RecordingPublisher, upTo } from "../support/recording-publisher.ts";
+
+describe.skipIf(!hasPostgres())("row-level security", () => {
+  let database: OutboxDatabase;
+  let publisher: RecordingPublisher;
+  const role = `relay_${process.pid}`;
+
+  beforeEach(async () => {
+    database = await outboxDatabase();
+    publisher = new RecordingPublisher();
+    await database.query(`create role ${role} login`);
+    await database.query(database.store.grants({ relay: role }));
+  });
+  afterEach(async () => {
+    await database.query(`drop owned by ${role}`);
+    await database.query(`drop role ${role}`);
+    await database[Symbol.asyncDispose]();
+  });
+
+  it.each(["message", "kept_message", "scheduled", "blocked", "parked", "dead", "cursor", "lane"])(
+    "that may hide rows of %s from the relay is refused by name, at the start and while it runs",
+    async (table) => {
+      const url = new URL(database.url);
+      url.username = role;
+      const pool = openPool(url.href);
+      const errors: string[] = [];
+      const relay = createRelay({
+        store: createPostgresStore({ client: pool }),
+        name: "orders",
+        publisher,
+        leaseMs: 900,
+        maintenance: false,
+        onEvent: (event) => event.type === "store_error" && errors.push(event.error),
+      });
+      await database.query(`alter table txbox.${table} enable row level security`);
+      await expect(relay.start()).rejects.toMatchObject({
+        code: "row_security",
+        message: expect.stringContaining(table),
+      });
+      await database.query(`alter table txbox.${table} disable row level security`);
+      await relay.start();
+      await database.enqueue(series("a", 3));
+      await until(() => publisher.firsts("a").length === 3, { what: "what is not hidden" });
+      await database.query(`alter table txbox.${table} enable row level security`);
+      await until(() => errors.some((error) => error.includes(table)), { what: "the refusal" });
+      await database.enqueue(series("a", 3, 4));
+      await database.query(`alter table txbox.${table} disable row level security`);
+      await until(() => publisher.firsts("a").length === 6, { what: "what was hidden" });
+      expect(publisher.firsts("a")).toEqual(upTo(6));
+      await relay.stop();
+      await pool.end();
+    },
+    30_000,
+  );
+});
