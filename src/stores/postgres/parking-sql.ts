@@ -52,7 +52,7 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
   select m.*, k.nth, p.position as parked_position, (
     select nullif(b.errors, '[]') from ${names.blocked} b where b.relay = $1::text and b.stream = k.stream
       and b.key = k.key and b.solo = k.solo and b.position = p.position) as errors
-  from pg_catalog.unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
+  from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
   cross join lateral (
     select p.position from ${names.parked} p
     where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo

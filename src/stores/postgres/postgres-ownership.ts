@@ -162,7 +162,7 @@ export class PostgresOwnership {
   async #delete(cursors: readonly Cursor[]): Promise<void> {
     const n = this.#names;
     await this.#sql.query(
-      `delete from ${n.cursor} c using pg_catalog.unnest($1::text::bigint[], $2::text::text[]) as e (id, fence)
+      `delete from ${n.cursor} c using unnest($1::text::bigint[], $2::text::text[]) as e (id, fence)
        where c.id = e.id and ${FENCE} = e.fence
          and not exists (select 1 from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)`,
       [plainArray(cursors.map((c) => c.id)), textArray(cursors.map((c) => c.fence))],
@@ -178,7 +178,7 @@ export class PostgresOwnership {
     const rows = await this.#sql.query(
       `with me as (update ${n.member} set lease_until = ${LEASE("$3")} where relay = $1::text and owner = $2::text returning 1),
        renewed as (update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_catalog.pg_current_xact_id()
-         from pg_catalog.unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
+         from unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
          where c.id = mine.id and ${FENCE} = mine.fence and c.seq >= mine.seq and c.owner = $2::text and ${SOUND}
          returning c.id, ${DURABLE})
        select (select pg_catalog.count(*) from me), (select pg_catalog.count(*) from renewed)`,
@@ -257,7 +257,7 @@ export class PostgresOwnership {
     const fences = [into, ...others];
     const rows = await this.#sql.query(
       `with held as (select c.id, c.settled, c.crashes from ${n.cursor} c
-           join pg_catalog.unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
+           join unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
              on c.id = f.id and ${FENCE} = f.fence and c.seq = f.seq
            where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
            for update of c),

@@ -75,10 +75,11 @@ export const laneCases: readonly StoreCase[] = [
       const heir = await joined(context.another());
       const claim = await claimSome(heir.session);
       assert.equal(claim.messages.length, 1);
+      const lanes = await lanesOf(heir.session);
       const other = await join(context.another());
       for (let look = 1; look <= 3; look++) {
-        assert.equal(await lanesOf(heir.session), LANES);
-        assert.equal(await lanesOf(other), 0);
+        assert.equal(await lanesOf(heir.session), lanes);
+        assert.ok((await lanesOf(other)) <= LANES - lanes);
         assert.equal(await nextClaim(heir.session), undefined, "a careful owner has one claim in hand");
       }
       await heir.session.settle(claim, heir.outcomesOf(claim));
