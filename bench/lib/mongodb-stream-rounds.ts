@@ -2,6 +2,7 @@ import type { MongoClient, Timestamp } from "mongodb";
 import { createRelay } from "../../src/index.ts";
 import { createMongoStore } from "../../src/stores/mongodb/index.ts";
 import { countingPublisher, type Drained, fillTxbox } from "./mongodb-rounds.ts";
+import { bySource } from "../../test/support/by-source.ts";
 
 const BATCH = 1000;
 
@@ -23,12 +24,11 @@ export async function fillForStream(client: MongoClient, name: string, messages:
 /** A relay with its defaults, by change stream. */
 export async function drainByStream(client: MongoClient, name: string): Promise<Drained & { from: string }> {
   let from = "nowhere";
-  const store = createMongoStore({
-    client,
-    collection: name,
-    source: "changeStream",
-    onEvent: (event) => (from = event.type === "stream_started" ? event.from : event.type),
-  });
+  const store = bySource(
+    createMongoStore({ client, collection: name }),
+    "stream",
+    (event) => (from = event.type === "stream_started" ? event.from : event.type),
+  );
   const { publisher, handled } = countingPublisher();
   const started = performance.now();
   await createRelay({ store, name: "bench", publisher, maintenance: false, batchSize: BATCH }).drainOnce();

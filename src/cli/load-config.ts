@@ -24,8 +24,6 @@ const DATABASE_KEYS = keysOf<DatabaseConfig>({
   collection: true,
   inboxCollection: true,
   transactions: true,
-  source: true,
-  onEvent: true,
 });
 const RELAY_KEYS = keysOf<RelayConfig>({
   publisher: true,
@@ -34,6 +32,7 @@ const RELAY_KEYS = keysOf<RelayConfig>({
   batchBytes: true,
   streams: true,
   unordered: true,
+  source: true,
   start: true,
   maxAttempts: true,
   backoff: true,

@@ -94,15 +94,12 @@ async function openMongo(url: DatabaseUrl, from: string, { config, cwd }: StoreS
     () => new MongoClient(url.text, { appName: "txbox", serverSelectionTimeoutMS: CONNECT_TIMEOUT_MS }),
   );
   const { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs } = config.database ?? {};
-  const { source, onEvent } = config.database ?? {};
   const options = given({
     collection,
     inboxCollection,
     transactions,
     retentionMs,
     receiptRetentionMs,
-    source,
-    onEvent,
   });
   return { store: createMongoStore({ client, ...options }), where: url.where, close: () => client.close() };
 }

@@ -97,6 +97,10 @@ function sentence(event: Exclude<RelayEvent, { type: "batch" }>): string {
       return `the store cannot be used: ${event.error}`;
     case "maintained":
       return maintained(event.report);
+    case "stream_started":
+      return `gets new messages by the stream of the database, ${event.from === "scan" ? "after a scan" : "from where it stopped"}`;
+    case "stream_lost":
+      return `lost the stream of the database (${event.error}): it looks for messages until there is another`;
     case "failed":
       return `cannot go on: ${event.error}`;
   }

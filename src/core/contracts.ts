@@ -59,7 +59,22 @@ export interface JoinOptions {
   batch: { messages: number; bytes: number };
   /** With more messages than this waiting behind failed ones, no new ones are claimed. */
   maxParked: number;
+  /** How new messages come: the store is asked for them, or tells of them by a stream of its own. Default "polling". */
+  source?: MessageSourceName;
+  onSourceEvent?: (event: SourceEvent) => void;
 }
+
+export type MessageSourceName = "polling" | "stream";
+
+/** What happens to the stream of a relay that has it as its source. Whatever happens to it, messages go on coming. */
+export type SourceEvent =
+  /** Messages come by the stream from here on: after a scan, or from where the owner before had stopped. */
+  | { type: "stream_started"; relay: string; from: "scan" | "resume" }
+  /**
+   * It ended, or could not be opened where it was to go on: a scan finds what it would have brought. `windowLost`: that
+   * was gone from the database's own log, which may be too small.
+   */
+  | { type: "stream_lost"; relay: string; error: string; windowLost: boolean };
 
 /** Entry to the queue: one session per relay process. */
 export interface Queue {
@@ -435,6 +450,8 @@ export interface StoreCapabilities {
   transactions: boolean;
   /** Several named relays read one log, each at its own pace, and can be rewound. */
   namedRelays: boolean;
+  /** New messages can come by a stream: a relay may have `source: "stream"`. */
+  streams: boolean;
 }
 
 /**

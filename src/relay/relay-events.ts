@@ -1,4 +1,4 @@
-import type { MaintenanceReport, SessionState } from "../core/contracts.ts";
+import type { MaintenanceReport, SessionState, SourceEvent } from "../core/contracts.ts";
 
 /** What a relay tells its host. `batch` comes once per batch, everything else is rare. */
 export type RelayEvent =
@@ -21,6 +21,7 @@ export type RelayEvent =
   /** The store could not be used; the relay tries again. */
   | { type: "store_error"; relay: string; error: string; code: string | undefined }
   | { type: "maintained"; relay: string; report: MaintenanceReport }
+  | SourceEvent
   /** The relay cannot go on, for example because it was dropped. */
   | { type: "failed"; relay: string; error: string };
 

@@ -1,6 +1,6 @@
 import { systemClock } from "../core/clock.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
-import type { Clock, Publisher, Store } from "../core/contracts.ts";
+import type { Clock, MessageSourceName, Publisher, Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import { teller } from "../core/teller.ts";
@@ -26,6 +26,8 @@ export interface RelayOptions {
   streams?: readonly string[];
   /** Streams whose messages need no order: a failed one holds up nothing. */
   unordered?: readonly string[];
+  /** How new messages come: the relay looks for them, or the database tells of them by its stream. Default "polling". */
+  source?: MessageSourceName;
   /** Where a relay begins that is started for the first time. Default "earliest". */
   start?: "earliest" | "now";
   /** Failed attempts until a message is dead. Default 10. */
@@ -56,6 +58,7 @@ export interface RelaySettings {
   streams: readonly string[] | undefined;
   unordered: readonly string[];
   start: "earliest" | "now";
+  source: MessageSourceName;
   maxAttempts: number;
   backoff: BackoffOptions;
   outageBackoff: BackoffOptions;
@@ -78,6 +81,7 @@ const KNOWN = [
   "batchBytes",
   "streams",
   "unordered",
+  "source",
   "start",
   "maxAttempts",
   "backoff",
@@ -123,6 +127,9 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireInteger(of, "backoff.baseMs", backoff.baseMs, 0);
   requireInteger(of, "backoff.maxMs", backoff.maxMs, backoff.baseMs);
   requireOneOf("start", options.start ?? "earliest", ["earliest", "now"]);
+  const source = options.source ?? "polling";
+  requireOneOf("source", source, ["polling", "stream"]);
+  if (source === "stream" && options.store.capabilities?.streams !== true) throw noStream(options.store.name);
   requireNames("streams", options.streams);
   requireNames("unordered", options.unordered);
   requireOneOf("maintenance", options.maintenance ?? true, [true, false]);
@@ -140,6 +147,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
     streams: options.streams,
     unordered: options.unordered ?? [],
     start: options.start ?? "earliest",
+    source,
     maxAttempts,
     backoff,
     outageBackoff: { baseMs: 100, maxMs: 10_000 },
@@ -152,6 +160,13 @@ export function relaySettings(options: RelayOptions): RelaySettings {
     emit: teller(onEvent),
     clock: options.clock ?? systemClock,
   };
+}
+
+function noStream(store: string): TxboxError {
+  return new TxboxError("invalid_option", `createRelay: a store of ${store} has no stream of new messages`, {
+    field: "source",
+    fix: 'Leave source out, or write source: "polling"',
+  });
 }
 
 function requireRole(role: object | undefined, method: string, field: string, wanted: string): void {

@@ -199,7 +199,7 @@ class StandingRelay implements Relay {
   }
 
   async #join(): Promise<void> {
-    const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked } = this.#settings;
+    const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked, source, emit } = this.#settings;
     await store.migrator.check();
     this.#session = await store.queue.join({
       relay: name,
@@ -210,6 +210,8 @@ class StandingRelay implements Relay {
       unordered,
       batch,
       maxParked,
+      source,
+      onSourceEvent: emit,
     });
     this.#worker = new RelayWorker(this.#settings, this.#session, {
       stopping: this.#stopping.signal,

@@ -1,5 +1,7 @@
+import { bySource } from "../support/by-source.ts";
+import type { SourceEvent } from "../../src/core/contracts.ts";
 import { type ClientSession, MongoClient } from "mongodb";
-import { createMongoStore, type MongoStore, type MongoStoreOptions } from "../../src/stores/mongodb/index.ts";
+import { createMongoStore, type MongoStore } from "../../src/stores/mongodb/index.ts";
 import { startMongodb } from "../harness/start-mongodb.ts";
 import type { BusinessRow, Fact } from "./checker.ts";
 import type { Stage, Watch, World } from "./stage.ts";
@@ -14,8 +16,6 @@ interface Effect extends Fact {
   seq: number;
 }
 
-type Source = Pick<MongoStoreOptions, "source" | "onEvent">;
-
 /** A transaction that a killed process left open holds what it wrote until then. */
 const TRANSACTION_SECONDS = 3;
 
@@ -23,8 +23,8 @@ export function openMongo(url: string, connections: number): MongoClient {
   return new MongoClient(url, { maxPoolSize: connections, serverSelectionTimeoutMS: 5000 });
 }
 
-export function mongoSoakStore(client: MongoClient, by: Source = {}): MongoStore<ClientSession> {
-  return createMongoStore({ client, ...by });
+export function mongoSoakStore(client: MongoClient): MongoStore<ClientSession> {
+  return createMongoStore({ client });
 }
 
 export const mongodbStage: Stage = {
@@ -69,11 +69,11 @@ export const mongodbStreamStage: Stage = {
   name: "mongodb-change-stream",
   openStore(url, connections) {
     const client = openMongo(url, connections);
-    const onEvent: Source["onEvent"] = (event) => {
+    const onEvent = (event: SourceEvent): void => {
       const how = event.type === "stream_started" ? `from ${event.from}` : event.error;
       process.stdout.write(`${event.type} ${how}\n`);
     };
-    return { store: mongoSoakStore(client, { source: "changeStream", onEvent }), close: () => client.close() };
+    return { store: bySource(mongoSoakStore(client), "stream", onEvent), close: () => client.close() };
   },
 };
 

@@ -54,7 +54,7 @@ export interface Watch {
 /** The stage of a store whose relays get new messages this way. */
 export function stageName(store: string, source = "polling"): string {
   if (source === "polling") return store;
-  if (store === "mongodb" && source === "changeStream") return "mongodb-change-stream";
+  if (store === "mongodb" && source === "stream") return "mongodb-change-stream";
   throw new Error(`--source cannot be ${source} with --store ${store}`);
 }
 

@@ -1,12 +1,10 @@
+import type { MongoClient } from "mongodb";
+import { bySource } from "./by-source.ts";
+import type { MessageSourceName } from "../../src/core/contracts.ts";
 import type { Claim, Outcome, QueueSession } from "../../src/core/contracts.ts";
 import type { NewMessage } from "../../src/core/message.ts";
 import { createOutbox } from "../../src/outbox/outbox.ts";
-import {
-  createMongoStore,
-  type MongoStore,
-  type MongoStoreOptions,
-  type SourceEvent,
-} from "../../src/stores/mongodb/index.ts";
+import { createMongoStore, type MongoStore, type SourceEvent } from "../../src/stores/mongodb/index.ts";
 import { join, nextClaim, PUBLISHED, WAITING } from "../../src/testing/store/consumer.ts";
 import { until } from "../harness/index.ts";
 import { type InterceptingMongo, interceptingMongo } from "./intercepting-mongo.ts";
@@ -31,12 +29,13 @@ export interface Scene extends AsyncDisposable {
   enqueueAll(messages: readonly NewMessage[]): Promise<void>;
 }
 
-export async function mongoScene(url: string, by: Pick<MongoStoreOptions, "source"> = {}): Promise<Scene> {
+export async function mongoScene(url: string, by: { source?: MessageSourceName } = {}): Promise<Scene> {
   const database = await mongoDatabase(url);
   const hook = interceptingMongo(database.client);
   const events: SourceEvent[] = [];
-  const options = { ...by, onEvent: (event: SourceEvent) => events.push(event) };
-  const store = createMongoStore({ client: database.client, ...options });
+  const open = (client: MongoClient): MongoStore =>
+    bySource(createMongoStore({ client }), by.source ?? "polling", (event) => events.push(event));
+  const store = open(database.client);
   await store.migrator.migrate();
   const outbox = createOutbox({ store });
   const enqueueAll = async (messages: readonly NewMessage[]): Promise<void> => {
@@ -47,7 +46,7 @@ export async function mongoScene(url: string, by: Pick<MongoStoreOptions, "sourc
     hook,
     store,
     events,
-    broken: createMongoStore({ client: hook.client, ...options }),
+    broken: open(hook.client),
     enqueueAll,
     enqueue: (...messages) => enqueueAll(messages.map(numbered)),
     [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),

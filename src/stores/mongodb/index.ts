@@ -3,6 +3,6 @@ export type { MongoStore, MongoStoreOptions } from "./mongodb-store.ts";
 export { WITHOUT_TRANSACTION } from "./mongodb-client.ts";
 export { writeResult } from "./write-result.ts";
 export type { ResultCollection, WriteResultOptions } from "./write-result.ts";
-export type { SourceEvent } from "./source-events.ts";
+export type { SourceEvent } from "../../core/contracts.ts";
 export type { WakeUp, WakeUpEvent, WakeUpOptions } from "./wake-up.ts";
 export type { MongoClientLike, MongoSession, MongoTx, SessionOf, WithoutTransaction } from "./mongodb-client.ts";

@@ -1,5 +1,4 @@
 import { TxboxError } from "../../core/errors.ts";
-import { shownValue } from "../../core/value-kind.ts";
 import { classify, mongoErrorIn, numericCode } from "./classify-error.ts";
 
 const MIGRATE = "Run `txbox migrate`, or `await store.migrator.migrate()`";
@@ -29,15 +28,18 @@ export function noSuchRelay(relay: string): TxboxError {
   });
 }
 
-export function unknownSource(source: unknown): TxboxError {
-  return new TxboxError("invalid_option", `createMongoStore: source cannot be ${shownValue(source)}`, {
-    field: "source",
-    fix: 'Use "polling" or "changeStream"',
+/** How messages come is decided for each relay. */
+export function optionOfRelay(field: string): TxboxError {
+  const example =
+    field === "source" ? 'createRelay({ store, source: "stream", … })' : "createRelay({ store, onEvent, … })";
+  return new TxboxError("invalid_option", `createMongoStore: ${field} is an option of the relay`, {
+    field,
+    fix: `Write ${example}`,
   });
 }
 
 export function noChangeStreams(sharded: boolean): TxboxError {
-  const polling = 'create the store with source: "polling"';
+  const polling = "leave out the source of the relay: it polls then";
   return sharded
     ? new TxboxError("invalid_option", "Messages by change stream are not for sharded clusters", {
         field: "source",

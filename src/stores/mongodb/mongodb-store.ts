@@ -1,14 +1,13 @@
 import { systemClock } from "../../core/clock.ts";
-import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
+import type { Clock, JoinOptions, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { notifyEnqueued } from "../../core/hint.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
-import { teller } from "../../core/teller.ts";
 import { classify } from "./classify-error.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
-import { schemaMissing, unknownSource } from "./mongodb-errors.ts";
+import { optionOfRelay, schemaMissing } from "./mongodb-errors.ts";
 import { MongoLanePort } from "./mongodb-lane-port.ts";
 import { createLedger } from "./mongodb-ledger.ts";
 import { createMaintenance } from "./mongodb-maintenance.ts";
@@ -16,7 +15,7 @@ import { createMigrator } from "./mongodb-migrator.ts";
 import { mongoNames, tablesOf } from "./mongodb-names.ts";
 import { createWriter } from "./mongodb-writer.ts";
 import { requireReplicaSet } from "./snapshot-look.ts";
-import type { SourceEvent } from "./source-events.ts";
+import type { StreamSettings } from "./stream-source.ts";
 import { startWakeUp, type WakeUp, type WakeUpOptions } from "./wake-up.ts";
 
 export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientLike> {
@@ -34,10 +33,6 @@ export interface MongoStoreOptions<Client extends MongoClientLike = MongoClientL
   retentionMs?: number;
   /** Receipts are kept this long; older messages are refused by the inbox. Default: 14 days. */
   receiptRetentionMs?: number;
-  /** How relays get new messages: by looking for them, or by a change stream, which needs a replica set. Default "polling". */
-  source?: "polling" | "changeStream";
-  /** What happens to the change stream. */
-  onEvent?: (event: SourceEvent) => void;
   clock?: Clock;
 }
 
@@ -59,8 +54,6 @@ const KNOWN = [
   "transactions",
   "retentionMs",
   "receiptRetentionMs",
-  "source",
-  "onEvent",
   "clock",
 ];
 
@@ -69,13 +62,12 @@ export function createMongoStore<Client extends MongoClientLike>(
   options: MongoStoreOptions<Client>,
 ): MongoStore<SessionOf<Client>> {
   const of = "createMongoStore";
+  for (const moved of ["source", "onEvent"]) if (Object.hasOwn(options, moved)) throw optionOfRelay(moved);
   rejectUnknownOptions(of, options, KNOWN);
   const { collection = "outbox", inboxCollection = "inbox", transactions = true, clock = systemClock } = options;
   const { retentionMs = 7 * DAY_MS, receiptRetentionMs = 14 * DAY_MS } = options;
   requireInteger(of, "retentionMs", retentionMs, 1000);
   requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
-  const { source = "polling" } = options;
-  if (source !== "polling" && source !== "changeStream") throw unknownSource(source);
   const database = databaseOf(options.client, options.database);
   const names = mongoNames(collection, inboxCollection);
   const tables = tablesOf(database, names);
@@ -94,19 +86,21 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
-  const onEvent = teller(options.onEvent);
-  const stream = { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
+  const streamFor = ({ onSourceEvent = () => undefined }: JoinOptions): StreamSettings => {
+    return { database, collection: names.outbox, onEvent: onSourceEvent, wake: () => notifyEnqueued(store) };
+  };
 
   const store: MongoStore<SessionOf<Client>> = {
     name: "mongodb",
-    capabilities: { sharedRelays: true, transactions, namedRelays: false },
+    capabilities: { sharedRelays: true, transactions, namedRelays: false, streams: true },
     writer: createWriter({ tables, transactions, requireSchema }),
     queue: {
       async join(join) {
         const deadlineMs = Math.max(join.leaseMs, MIN_ANSWER_MS);
         const options = { tables: tablesOf(database, names, deadlineMs), join, clock, deadlineMs };
-        if (source === "changeStream") await requireReplicaSet(database);
-        const port = new MongoLanePort({ ...options, stream: source === "changeStream" ? stream : undefined });
+        const streams = join.source === "stream";
+        if (streams) await requireReplicaSet(database);
+        const port = new MongoLanePort({ ...options, stream: streams ? streamFor(join) : undefined });
         const session = new LaneSession(port, join, clock);
         await session.join();
         return session;

@@ -1,5 +1,5 @@
 import { backoffMs } from "../../core/backoff.ts";
-import type { Clock, JoinOptions } from "../../core/contracts.ts";
+import type { Clock, JoinOptions, SourceEvent } from "../../core/contracts.ts";
 import { describeError } from "../../core/errors.ts";
 import { ChangeReader, type Insert } from "./change-reader.ts";
 import { type ClusterTime, isAfter } from "./cluster-time.ts";
@@ -11,7 +11,6 @@ import { isHistoryLost } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import type { RelayView, ResumeNote } from "./mongodb-ownership.ts";
 import { operationTime, readyAt, type ReadyAt } from "./snapshot-look.ts";
-import type { SourceEvent } from "./source-events.ts";
 import { Stragglers } from "./stragglers.ts";
 
 /** How the store follows its change stream. */

@@ -79,7 +79,7 @@ export function createPostgresStore<Client extends PostgresClient>(
   const sql = sturdy(database, names.schema);
   return {
     name: "postgres",
-    capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true },
+    capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true, streams: false },
     writer: createWriter({ names }),
     queue: {
       async join(join) {

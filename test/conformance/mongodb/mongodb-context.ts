@@ -1,7 +1,9 @@
+import type { MessageSourceName } from "../../../src/core/contracts.ts";
+import { bySource } from "../../support/by-source.ts";
 import { randomBytes } from "node:crypto";
 import { type ClientSession, type MongoClient, ObjectId } from "mongodb";
 import type { Store } from "../../../src/core/contracts.ts";
-import { createMongoStore, type MongoStoreOptions } from "../../../src/stores/mongodb/index.ts";
+import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import type { AnotherOptions, AnyTx, StoreContext } from "../../../src/testing/index.ts";
 
 export interface Clients {
@@ -14,12 +16,12 @@ export interface Clients {
 /** Collections of their own for one case, through clients that the suite shares. */
 export async function mongodbContext(
   { client, other, database }: Clients,
-  by: Pick<MongoStoreOptions, "source"> = {},
+  source: MessageSourceName = "polling",
 ): Promise<StoreContext & AsyncDisposable> {
   const prefix = `t_${randomBytes(6).toString("hex")}`;
   const names = { collection: `${prefix}_outbox`, inboxCollection: `${prefix}_inbox` };
   const open = (on: MongoClient, options: AnotherOptions = {}): Store<AnyTx> =>
-    createMongoStore({ client: on, database, ...names, ...by, ...options });
+    bySource(createMongoStore({ client: on, database, ...names, ...options }), source);
   const store = open(client);
   await store.migrator.migrate();
   const db = client.db(database);

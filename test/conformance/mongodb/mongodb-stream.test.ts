@@ -21,5 +21,5 @@ describe.skipIf(slot.skipped)("store conformance", () => {
     await slot.stop();
   });
 
-  conformanceSuite(mongodbByStream, storeConformance, () => mongodbContext(clients, { source: "changeStream" }));
+  conformanceSuite(mongodbByStream, storeConformance, () => mongodbContext(clients, "stream"));
 });

@@ -11,6 +11,7 @@ import {
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../../harness/index.ts";
 import { type MongoDatabase, mongoDatabase } from "../../support/mongodb-database.ts";
+import { bySource } from "../../support/by-source.ts";
 
 const replicaSet = await serverOrSkip("MongoDB", () => startMongodb({ owned: true }));
 const standalone = await serverOrSkip("MongoDB", () => startMongodb({ standalone: true }));
@@ -359,13 +360,13 @@ describe.skipIf(replicaSet.skipped)("order", () => {
 });
 
 describe.skipIf(replicaSet.skipped)("a wrong password", () => {
-  it.each(["polling", "changeStream"] as const)("is said by the start of a relay by %s", async (source) => {
+  it.each(["polling", "stream"] as const)("is said by the start of a relay by %s", async (source) => {
     const url = new URL(replicaSet.server.url);
     url.username = "nobody";
     url.password = "wrong";
     const client = new MongoClient(url.href, { serverSelectionTimeoutMS: 3000 });
     try {
-      const store = createMongoStore({ client, source });
+      const store = bySource(createMongoStore({ client }), source);
       const relay = createRelay({ store, name: "r", publisher: createMemoryPublisher() });
       await expect(relay.start()).rejects.toThrow("Authentication failed");
       await relay.stop();

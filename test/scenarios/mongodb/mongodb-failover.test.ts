@@ -7,13 +7,14 @@ import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import { serverOrSkip, startMongodbSet, until } from "../../harness/index.ts";
 import { firstsOf, RecordingPublisher } from "../support/recording-publisher.ts";
 import { relayProcess } from "../support/relay-process.ts";
+import { bySource } from "../../support/by-source.ts";
 
 const slot = await serverOrSkip("MongoDB", startMongodbSet);
 afterAll(() => slot.stop());
 
 const KEYS = ["a", "b", "c", "d", "e"];
 const LEASE_MS = 2000;
-const SOURCES = ["polling", "changeStream"] as const;
+const SOURCES = ["polling", "stream"] as const;
 
 type Source = (typeof SOURCES)[number];
 
@@ -25,7 +26,7 @@ function scene(source: Source) {
   const open = () => {
     const client = new MongoClient(url, { connectTimeoutMS: 1000, heartbeatFrequencyMS: 500 });
     clients.push(client);
-    return { client, store: createMongoStore({ client, source }) };
+    return { client, store: bySource(createMongoStore({ client }), source) };
   };
   return {
     name,

@@ -2,10 +2,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { MongoClient } from "mongodb";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createOutbox, createRelay, publishEach, type Relay, type RelayEvent } from "../../../src/index.ts";
-import { createMongoStore, type MongoStoreOptions, type SourceEvent } from "../../../src/stores/mongodb/index.ts";
+import { createMongoStore, type SourceEvent } from "../../../src/stores/mongodb/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../../harness/index.ts";
 import { freeze, signal } from "../../harness/processes.ts";
 import { mongoDatabase } from "../../support/mongodb-database.ts";
+import { bySource } from "../../support/by-source.ts";
 
 let slot: ServerSlot<MongodbServer>;
 beforeAll(async () => {
@@ -27,7 +28,7 @@ interface Show extends AsyncDisposable {
   check(): Promise<void>;
 }
 
-type Source = NonNullable<MongoStoreOptions["source"]>;
+type Source = "polling" | "stream";
 
 /** Two relays over one server, each with a client of its own, and a writer. */
 async function show(source: Source): Promise<Show> {
@@ -41,7 +42,7 @@ async function show(source: Source): Promise<Show> {
   for (const [relay, client] of clients.entries()) {
     relays.push(
       createRelay({
-        store: createMongoStore({ client, source, onEvent: (event) => streams.push(event) }),
+        store: bySource(createMongoStore({ client }), source, (event) => streams.push(event)),
         name: "r",
         leaseMs: LEASE_MS,
         batchSize: 20,
@@ -106,7 +107,7 @@ async function show(source: Source): Promise<Show> {
   });
 }
 
-describe.each<Source>(["polling", "changeStream"])("a database that is in trouble, with messages by %s", (source) => {
+describe.each<Source>(["polling", "stream"])("a database that is in trouble, with messages by %s", (source) => {
   it("stops answering for longer than the lease, again and again: all comes, in order", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
     await using on = await show(source);
@@ -143,7 +144,7 @@ describe.each<Source>(["polling", "changeStream"])("a database that is in troubl
 describe("a change stream that is in trouble", () => {
   it("loses its cursors, its sessions and its primary in mid-flow: all comes, in order", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
-    await using on = await show("changeStream");
+    await using on = await show("stream");
     const admin = new MongoClient(slot.server.url);
     try {
       for (const kill of [killCursors, killSessions, () => slot.server.stepDown(), killCursors, killSessions]) {

@@ -6,6 +6,7 @@ import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../../harness/index.ts";
 import { mongoDatabase } from "../../support/mongodb-database.ts";
+import { bySource } from "../../support/by-source.ts";
 
 /** Documents that are done; `TXBOX_TEST_DONE=1000000` for as many as the figures in the docs were taken with. */
 const DONE = Number(process.env["TXBOX_TEST_DONE"] ?? 20_000);
@@ -58,7 +59,7 @@ function stagesOf(plan: unknown): string[] {
   });
 }
 
-const BY = ["polling", "changeStream"] as const;
+const BY = ["polling", "stream"] as const;
 
 it.for(BY)(
   `uses indexes for all it asks by %s, beside ${DONE} that are done`,
@@ -100,7 +101,7 @@ it.for(BY)(
       }
     });
     try {
-      const store = createMongoStore({ client, source });
+      const store = bySource(createMongoStore({ client }), source);
       const outbox = createOutbox({ store });
       // A relay that stops closes its publisher.
       const publishers = [createMemoryPublisher(), createMemoryPublisher()] as const;

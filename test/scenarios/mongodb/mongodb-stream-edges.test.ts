@@ -18,11 +18,12 @@ import {
   type Scene,
 } from "../../support/mongodb-scene.ts";
 import { nextClaim } from "../../../src/testing/store/consumer.ts";
+import { bySource } from "../../support/by-source.ts";
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
 
-const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "changeStream" });
+const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "stream" });
 
 /** As somebody may put it there by hand. */
 const byHand = (_id: unknown, fields: object = {}) => ({
@@ -144,7 +145,7 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
     const onEvent = (): never => {
       throw new Error("the listener is broken");
     };
-    const store = createMongoStore({ client: on.database.client, source: "changeStream", onEvent });
+    const store = bySource(createMongoStore({ client: on.database.client }), "stream", onEvent);
     const session = await join(store);
     await on.enqueue("a1");
     expect(await drain(session, 1)).toEqual(["a1"]);
@@ -167,7 +168,7 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
     });
     const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + laterMs };
     const onEvent = (event: SourceEvent) => on.events.push(event);
-    const session = await join(createMongoStore({ client, source: "changeStream", onEvent, clock }));
+    const session = await join(bySource(createMongoStore({ client, clock }), "stream", onEvent));
     if (opens) await follow(on, session);
     [broken, laterMs] = [true, opens ? 60_000 : 0];
     const looking = async (): Promise<unknown> => {
@@ -191,7 +192,7 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
       if ("getMore" in command) await sleep(80);
       return proceed();
     });
-    const store = createMongoStore({ client, source: "changeStream" });
+    const store = bySource(createMongoStore({ client }), "stream");
     const publisher = createMemoryPublisher();
     const relay = createRelay({ store, name: "r", batchSize: 10, maintenance: false, publisher });
     await relay.drainOnce();

@@ -21,7 +21,7 @@ describe.skipIf(slot.skipped)("a message by the change stream that kills the pro
     const start = (): RelayProcess => {
       const config = {
         url: database.url,
-        source: "changeStream",
+        source: "stream",
         mode: "die-on-poison",
         leaseMs: 500,
         batchSize: 20,

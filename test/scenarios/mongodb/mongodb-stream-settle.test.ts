@@ -19,7 +19,7 @@ import {
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
 
-const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "changeStream" });
+const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "stream" });
 
 const isSettle = (method: string, [, update]: unknown[]): boolean =>
   method === "updateMany" && JSON.stringify(update).includes('"done"');

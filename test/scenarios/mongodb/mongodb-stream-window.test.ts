@@ -5,6 +5,7 @@ import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../../harness/index.ts";
 import { drain, join, mongoScene, ofKey } from "../../support/mongodb-scene.ts";
+import { bySource } from "../../support/by-source.ts";
 
 /** A small oplog, and checkpoints every second: only what they have passed is cut off. */
 const SMALL_OPLOG = ["--oplogSize", "2", "--syncdelay", "1"];
@@ -38,7 +39,7 @@ async function overrunOplog(client: MongoClient): Promise<void> {
 describe("a change stream whose place is gone from the oplog", () => {
   it("is answered by a scan, which is told, and nothing is lost, doubled or reordered", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
-    await using on = await mongoScene(slot.server.url, { source: "changeStream" });
+    await using on = await mongoScene(slot.server.url, { source: "stream" });
     const first = await join(on.store);
     await on.enqueue("a1", "b1");
     expect(await drain(first, 2)).toEqual(["a1", "b1"]);
@@ -61,7 +62,7 @@ describe("a change stream whose place is gone from the oplog", () => {
 
   it("may fall behind while the relay is paused: it goes on with a scan", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
-    await using on = await mongoScene(slot.server.url, { source: "changeStream" });
+    await using on = await mongoScene(slot.server.url, { source: "stream" });
     const session = await join(on.store, { batch: { messages: 2, bytes: 1_000_000 } });
     await on.enqueue("a1");
     expect(await drain(session, 1)).toEqual(["a1"]);
@@ -82,7 +83,7 @@ describe("a standalone server", () => {
     await using server = await startMongodb({ standalone: true });
     const client = new MongoClient(server.url);
     try {
-      const store = createMongoStore({ client, database: "t", transactions: false, source: "changeStream" });
+      const store = bySource(createMongoStore({ client, database: "t", transactions: false }), "stream");
       await store.migrator.migrate();
       const relay = createRelay({ store, name: "r", publisher: createMemoryPublisher(), maintenance: false });
       await expect(relay.start()).rejects.toMatchObject({
@@ -95,8 +96,13 @@ describe("a standalone server", () => {
     }
   }, 60_000);
 
-  it("is not asked when the option is none", () => {
+  it("is not asked when the option is none, or is given to the store", () => {
     const client = new MongoClient("mongodb://127.0.0.1:1/");
-    expect(() => createMongoStore({ client, source: "stream" as "polling" })).toThrow(/"polling" or "changeStream"/);
+    const store = createMongoStore({ client });
+    const publisher = createMemoryPublisher();
+    const source = "changeStream" as "stream";
+    expect(() => createRelay({ store, name: "r", publisher, source })).toThrow(/source.*"polling" or "stream"/s);
+    const given = { client, source: "stream" };
+    expect(() => createMongoStore(given)).toThrow(/source is an option of the relay.*createRelay\(\{ store, source/s);
   });
 });

@@ -23,11 +23,12 @@ import {
   streaming,
 } from "../../support/mongodb-scene.ts";
 import { nextClaim } from "../../../src/testing/store/consumer.ts";
+import { bySource } from "../../support/by-source.ts";
 
 const slot = await serverOrSkip("MongoDB", () => startMongodb());
 afterAll(() => slot.stop());
 
-const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "changeStream" });
+const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "stream" });
 
 /** Drops the relay "r", whose message a1 is parked, but does not give that back yet; what is returned does. */
 async function dropHalfWay(on: Scene): Promise<() => Promise<void>> {
@@ -125,11 +126,7 @@ describe.skipIf(slot.skipped)("beginning to follow the stream", () => {
     };
     const relay = (): Relay =>
       createRelay({
-        store: createMongoStore({
-          client: on.database.client,
-          source: "changeStream",
-          onEvent: (e) => on.events.push(e),
-        }),
+        store: bySource(createMongoStore({ client: on.database.client }), "stream", (e) => on.events.push(e)),
         name: "r",
         leaseMs: 2000,
         batchSize: 20,
@@ -256,7 +253,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     await using on = await scene();
     let ahead = 0;
     const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + ahead };
-    const store = createMongoStore({ client: on.database.client, source: "changeStream", clock });
+    const store = bySource(createMongoStore({ client: on.database.client, clock }), "stream");
     const session = await join(store);
     expect(await nextClaim(session)).toBeUndefined();
     await on.enqueueAll([{ ...numbered("a1"), deliverAt: new Date(Date.now() + 3_600_000) }]);

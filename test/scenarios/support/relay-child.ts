@@ -9,6 +9,7 @@ import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { openPool } from "./outbox-database.ts";
 import { numberedOf } from "./recording-publisher.ts";
 import type { ChildConfig } from "./relay-process.ts";
+import { bySource } from "../../support/by-source.ts";
 
 /** A relay in a process of its own, told by one JSON argument what to do with messages; see `ChildConfig`. */
 const config = JSON.parse(process.argv[2] ?? "{}") as ChildConfig;
@@ -77,7 +78,7 @@ function report(word: string, messages: readonly Message[]): void {
 
 function openStore({ url, source = "polling" }: ChildConfig): Store {
   if (!url.startsWith("mongodb://")) return createPostgresStore({ client: openPool(url, 5) });
-  return createMongoStore({ client: new MongoClient(url), source, onEvent: (event) => say("event", event) });
+  return bySource(createMongoStore({ client: new MongoClient(url) }), source, (event) => say("event", event));
 }
 
 const relay = createRelay({

@@ -6,7 +6,7 @@ export interface ChildConfig {
   /** postgres://… or mongodb://… */
   url: string;
   /** With MongoDB. */
-  source?: "polling" | "changeStream";
+  source?: "polling" | "stream";
   /** Default "orders". */
   name?: string;
   leaseMs?: number;
