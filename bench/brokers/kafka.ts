@@ -53,13 +53,13 @@ export async function openKafka(address: string): Promise<Broker> {
     subscriber: () => Promise.resolve(withConsumer(consumer(), producer)),
     async rawPublisher(messages) {
       // No part of the API: a commit that this one is compared with may not have it.
-      const { sealMessage } = await import("../../src/brokers/kafka/kafka-record.ts");
+      const { encodeMessage } = await import("../../src/brokers/kafka/kafka-envelope.ts");
       // Text, as an application has it: the client makes bytes of it.
       const ready = messages.map((message) => ({
         topic: STREAM,
         key: message.key ?? "",
         value: String(message.body),
-        headers: textHeadersOf(sealMessage(message, STREAM, "native", undefined).headers),
+        headers: textHeadersOf(encodeMessage(message, STREAM, "native", undefined).headers),
       }));
       return (from: number, to: number) => textProducer.send({ messages: ready.slice(from, to), acks: -1 });
     },

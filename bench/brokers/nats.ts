@@ -30,10 +30,10 @@ export async function openNats(address: string): Promise<Broker> {
       // No part of the API: a commit that this one is compared with may not have it.
       const { NATS_TRANSPORT } = await import("../../src/brokers/nats/nats-headers.ts");
       const { subjectOf } = await import("../../src/brokers/nats/nats-subject.ts");
-      const { sealEnvelope } = await import("../../src/brokers/shared/envelope.ts");
+      const { encodeEnvelope } = await import("../../src/adapter/envelope.ts");
       const ready = messages.map((message) => {
         const headers = newHeaders();
-        const fields = sealEnvelope(message, "native", NATS_TRANSPORT);
+        const fields = encodeEnvelope(message, "native", NATS_TRANSPORT);
         for (const name in fields) headers.set(name, fields[name]!);
         return {
           subject: subjectOf(message),

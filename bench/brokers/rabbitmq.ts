@@ -29,12 +29,12 @@ export async function openRabbitmq(address: string): Promise<Broker> {
     subscriber: () => Promise.resolve(createRabbitmqSubscriber({ connection, queue: CONSUMER })),
     async rawPublisher(messages) {
       // No part of the API: a commit that this one is compared with may not have it.
-      const { sealForRabbitmq } = await import("../../src/brokers/rabbitmq/rabbitmq-envelope.ts");
+      const { encodeForRabbitmq } = await import("../../src/brokers/rabbitmq/rabbitmq-envelope.ts");
       const { routeByStream } = await import("../../src/brokers/rabbitmq/rabbitmq-route.ts");
       const confirms = await connection.createConfirmChannel();
       const ready = messages.map((message) => ({
         ...routeByStream(message),
-        ...sealForRabbitmq(message, "native"),
+        ...encodeForRabbitmq(message, "native"),
       }));
       return (from, to) => {
         for (let i = from; i < to; i += 1) {

@@ -26,9 +26,9 @@ export async function openRedis(address: string): Promise<Broker> {
     subscriber: () => Promise.resolve(createRedisSubscriber({ client, streams: STREAM })),
     async rawPublisher(messages) {
       // No part of the API: a commit that this one is compared with may not have it.
-      const { NAME_END, sealEntry } = await import("../../src/brokers/redis/redis-entry.ts");
+      const { encodeEntry, NAME_END } = await import("../../src/brokers/redis/redis-envelope.ts");
       const ready = messages.map((message) => {
-        const { shape, values } = sealEntry(message, "native", undefined);
+        const { shape, values } = encodeEntry(message, "native", undefined);
         return shape.split(NAME_END).flatMap((name, i) => [name, values[i]!]);
       });
       return async (from: number, to: number) => {
