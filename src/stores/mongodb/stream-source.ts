@@ -32,14 +32,32 @@ export interface StreamSourceOptions {
   deadlineMs: number;
 }
 
+/** Nothing is open. All that was committed before this time is settled, if it is known: the stream can go on from there. */
+interface Closed {
+  readonly phase: "closed";
+  readonly settledTo: ClusterTime | undefined;
+}
+
+/** Comes before the stream: all that was ready at one moment is claimed. */
+interface Scanning {
+  readonly phase: "scan";
+  readonly scan: ReadyAt;
+}
+
 interface OpenStream {
+  readonly phase: "stream";
   readonly reader: ChangeReader;
   /** What was committed before this time is settled, or was claimed before it was opened. */
   readonly from: ClusterTime;
   readonly stragglers: Stragglers;
   /** What was taken from it and is not settled. */
   readonly inHand: Set<StreamEnd>;
+  /** All that was committed before is settled. */
+  settledTo: ClusterTime | undefined;
+  refreshedAt: number;
 }
+
+const CLOSED: Closed = { phase: "closed", settledTo: undefined };
 
 /** What the documents say is ready, the stream brings within this time, or a scan does. */
 const OVERDUE_MS = 250;
@@ -56,22 +74,14 @@ const BACKOFF = { baseMs: 1000, maxMs: 30_000 };
 export class StreamSource implements MessageSource {
   readonly #options: StreamSourceOptions;
   readonly #claims: ClaimSource;
-  #stream: OpenStream | undefined;
-  /** The scan that comes before the stream. */
-  #scan: ReadyAt | undefined;
-  /** All that was committed before is settled. */
-  #settledTo: ClusterTime | undefined;
-  /** That was handed down, and the stream has not been opened there yet. */
-  #resumable = false;
+  #state: Closed | Scanning | OpenStream = CLOSED;
   /** How often documents were made ready behind the back of the stream, as far as this is known. */
   #rescans = 0;
   #rescanDue = false;
+  /** Of notes for the relay's document. */
   #notes = 0;
-  #failures = 0;
-  /** Of the stream that is open, or was until a scan. */
-  #openedAt = Number.POSITIVE_INFINITY;
-  #refreshedAt = Number.NEGATIVE_INFINITY;
-  #openFrom = Number.NEGATIVE_INFINITY;
+  /** Streams that could not be had: when the last one was open, and when the next is tried. */
+  readonly #failures = { count: 0, openedAt: Number.POSITIVE_INFINITY, nextFrom: Number.NEGATIVE_INFINITY };
 
   constructor(options: StreamSourceOptions) {
     this.#options = options;
@@ -81,8 +91,7 @@ export class StreamSource implements MessageSource {
   restart({ rescans }: RelayView, from: ClusterTime | undefined): void {
     this.rescan();
     this.#rescans = rescans;
-    this.#settledTo = from;
-    this.#resumable = from !== undefined;
+    this.#state = { phase: "closed", settledTo: from };
   }
 
   saw({ rescans }: RelayView): void {
@@ -91,11 +100,8 @@ export class StreamSource implements MessageSource {
   }
 
   rescan(): boolean {
-    this.#stream?.reader.close();
-    this.#stream = undefined;
-    this.#scan = undefined;
-    this.#settledTo = undefined;
-    this.#resumable = false;
+    if (this.#state.phase === "stream") this.#state.reader.close();
+    this.#state = CLOSED;
     this.#rescanDue = false;
     return true;
   }
@@ -105,16 +111,18 @@ export class StreamSource implements MessageSource {
   }
 
   settled(upTo: StreamEnd): void {
-    const stream = this.#stream;
-    if (stream === undefined || !stream.inHand.delete(upTo)) return;
-    this.#settledTo = upTo.time;
-    stream.stragglers.passed(upTo.time);
+    const state = this.#state;
+    if (state.phase !== "stream" || !state.inHand.delete(upTo)) return;
+    state.settledTo = upTo.time;
+    state.stragglers.passed(upTo.time);
   }
 
   note(idle: boolean): ResumeNote {
+    const state = this.#state;
     // Once nothing is in hand, what was claimed before the stream was opened is settled.
-    if (idle) this.#settledTo ??= this.#stream?.from;
-    const time = this.#rescanDue ? null : (this.#settledTo ?? null);
+    if (idle && state.phase === "stream") state.settledTo ??= state.from;
+    const settledTo = state.phase === "scan" ? undefined : state.settledTo;
+    const time = this.#rescanDue ? null : (settledTo ?? null);
     return { n: ++this.#notes, time, rescans: this.#rescans };
   }
 
@@ -123,32 +131,32 @@ export class StreamSource implements MessageSource {
     if (scope.alone || this.#rescanDue) this.rescan();
     for (let scans = 0; ;) {
       if (scope.alone) return this.#claims.ready(scope);
-      if (this.#stream !== undefined) {
-        const taken = await this.#take(this.#stream, scope);
+      const state = this.#state;
+      if (state.phase === "stream") {
+        const taken = await this.#take(state, scope);
         if (taken !== "again" && taken !== "overdue") return taken;
         // What a scan does not find either, such as a write that no majority has yet, must not hold up everything else.
         if (taken === "overdue" && ++scans > 1) return undefined;
-      } else if (this.#scan !== undefined) {
-        const claimed = await this.#claimScanned(this.#scan, scope);
+      } else if (state.phase === "scan") {
+        const claimed = await this.#claimScanned(state.scan, scope);
         if (claimed !== undefined) return claimed;
-      } else if (this.#options.clock.monotonic() < this.#openFrom) {
+      } else if (this.#options.clock.monotonic() < this.#failures.nextFrom) {
         return this.#claims.ready(scope);
       } else if (!scope.idle) {
         // What came by the stream and is not settled yet would be found ready.
         return undefined;
       } else {
-        await this.#begin(scope);
+        await this.#begin(state.settledTo, scope);
       }
     }
   }
 
-  async #begin(scope: ClaimScope): Promise<void> {
-    const from = this.#resumable ? this.#settledTo : undefined;
-    this.#resumable = false;
+  async #begin(from: ClusterTime | undefined, scope: ClaimScope): Promise<void> {
     if (from !== undefined && (await this.#open(scope, from, "resume"))) return;
-    this.#settledTo = undefined;
+    this.#state = CLOSED;
     try {
-      this.#scan = await readyAt(this.#options, readyFilter(scope.lanes, scope.streams));
+      const scan = await readyAt(this.#options, readyFilter(scope.lanes, scope.streams));
+      this.#state = { phase: "scan", scan };
     } catch (error) {
       this.#lost(error);
     }
@@ -166,7 +174,7 @@ export class StreamSource implements MessageSource {
       const left = { ...readyFilter(scope.lanes, scope.streams), position: { $lte: scan.last } };
       if (await this.#isThere(left)) return undefined;
     }
-    this.#scan = undefined;
+    this.#state = CLOSED;
     await this.#open(scope, scan.at, "scan");
     return undefined;
   }
@@ -190,12 +198,20 @@ export class StreamSource implements MessageSource {
         },
         { startAtOperationTime: time },
       );
-      this.#stream = { reader, from: time, stragglers: new Stragglers(this.#options), inHand: new Set() };
+      this.#state = {
+        phase: "stream",
+        reader,
+        from: time,
+        stragglers: new Stragglers(this.#options),
+        inHand: new Set(),
+        settledTo: from === "resume" ? time : undefined,
+        refreshedAt: clock.monotonic(),
+      };
     } catch (error) {
       this.#lost(error);
       return false;
     }
-    this.#openedAt = this.#refreshedAt = clock.monotonic();
+    this.#failures.openedAt = clock.monotonic();
     stream.onEvent({ type: "stream_started", relay, from });
     return true;
   }
@@ -209,9 +225,9 @@ export class StreamSource implements MessageSource {
       return "again";
     }
     if (!reader.ready && !scope.idle && reader.expectsMore) await reader.arrival(NEXT_BATCH_MS);
-    if (!reader.ready) return scope.idle ? this.#whenEmpty(reader, scope) : undefined;
+    if (!reader.ready) return scope.idle ? this.#whenEmpty(stream, scope) : undefined;
     if (await stragglers.found(readyFilter(scope.lanes, scope.streams))) this.rescan();
-    if (this.#stream !== stream) return "again";
+    if (this.#state !== stream) return "again";
     const inserts = reader.take(scope.limit);
     const last = inserts.at(-1)!;
     const end = { time: last.clusterTime };
@@ -224,11 +240,12 @@ export class StreamSource implements MessageSource {
   }
 
   /** Nothing has come. When the documents say that something should have, it is waited for, and then looked for. */
-  async #whenEmpty(reader: ChangeReader, scope: ClaimScope): Promise<"again" | "overdue" | undefined> {
+  async #whenEmpty(stream: OpenStream, scope: ClaimScope): Promise<"again" | "overdue" | undefined> {
     const filter = readyFilter(scope.lanes, scope.streams);
     const { clock } = this.#options;
+    const { reader } = stream;
     if (!(await this.#isThere(filter))) {
-      if (clock.monotonic() - this.#refreshedAt > REFRESH_MS) await this.#refresh(filter);
+      if (clock.monotonic() - stream.refreshedAt > REFRESH_MS) await this.#refresh(stream, filter);
       return undefined;
     }
     const until = clock.monotonic() + OVERDUE_MS;
@@ -241,11 +258,11 @@ export class StreamSource implements MessageSource {
   }
 
   /** While nothing comes, time goes by all the same: whoever goes on from here need not read through it. */
-  async #refresh(filter: Document): Promise<void> {
-    this.#refreshedAt = this.#options.clock.monotonic();
+  async #refresh(stream: OpenStream, filter: Document): Promise<void> {
+    stream.refreshedAt = this.#options.clock.monotonic();
     // Without such a look the stream is as good as before.
     const look = await readyAt(this.#options, filter).catch(() => undefined);
-    if (look !== undefined && look.last === undefined) this.#settledTo = look.at;
+    if (look !== undefined && look.last === undefined) stream.settledTo = look.at;
   }
 
   async #stillReady(inserts: readonly Insert[], doubtful: ClusterTime): Promise<readonly Insert[]> {
@@ -269,11 +286,12 @@ export class StreamSource implements MessageSource {
     this.rescan();
     const windowLost = isHistoryLost(error);
     stream.onEvent({ type: "stream_lost", relay: join.relay, error: describeError(error), windowLost });
-    if (clock.monotonic() - this.#openedAt > BACKOFF.maxMs) this.#failures = 0;
-    this.#openedAt = Number.POSITIVE_INFINITY;
+    const failures = this.#failures;
+    if (clock.monotonic() - failures.openedAt > BACKOFF.maxMs) failures.count = 0;
+    failures.openedAt = Number.POSITIVE_INFINITY;
     // The first time at once; a stream that cannot be had at all must not take up the time.
-    const waitMs = this.#failures++ === 0 ? 0 : backoffMs(this.#failures - 1, BACKOFF);
-    this.#openFrom = clock.monotonic() + waitMs;
+    const waitMs = failures.count++ === 0 ? 0 : backoffMs(failures.count - 1, BACKOFF);
+    failures.nextFrom = clock.monotonic() + waitMs;
   }
 
   async #isThere(filter: Document): Promise<boolean> {
