@@ -86,7 +86,7 @@ export function createKafkaSubscriber(options: KafkaSubscriberOptions): Subscrib
 /** Messages in hand must end before the group takes the partitions away. */
 export function requireShorterDrain(
   of: string,
-  { drainMs, sessionTimeoutMs }: Pick<Settings, "drainMs" | "sessionTimeoutMs">,
+  { drainMs, sessionTimeoutMs }: { readonly drainMs: number | undefined; readonly sessionTimeoutMs: number },
 ): void {
   if (drainMs !== undefined) requireInteger(of, "drainMs", drainMs, 1, sessionTimeoutMs - 1);
 }
