@@ -20,7 +20,7 @@ export interface Delivery {
   /** Told of every failed attempt that another will follow; for brokers that can keep the number. Must not throw. */
   failed?(attempts: number): void;
   /** Puts it aside as a dead letter, then acknowledges it. Rejects when it could not be put aside. */
-  bury(error: unknown, attempts: number): Promise<void>;
+  moveToDeadLetters(error: unknown, attempts: number): Promise<void>;
   /** It was not done and will not be tried again here: the broker may have it back. */
   release(): Promise<void> | void;
   /**
@@ -143,7 +143,7 @@ export class Deliveries {
       }
       if (verdict.status === "rejected") {
         try {
-          await delivery.bury(verdict.error, attempts);
+          await delivery.moveToDeadLetters(verdict.error, attempts);
           if (outages > 0) this.#recovered();
           this.#settings.emit({ type: "dead", ...this.#about(delivery, attempts, verdict.error) });
           return;

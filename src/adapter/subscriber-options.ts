@@ -1,6 +1,6 @@
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock } from "../core/contracts.ts";
-import { teller } from "../core/teller.ts";
+import { safeListener } from "../core/safe-listener.ts";
 import { backoff, callback, clock, integer, type OptionSpec } from "./option-spec.ts";
 
 /** What a subscriber tells its host; all of it is rare. */
@@ -57,6 +57,6 @@ export const SUBSCRIBER_OPTIONS: { readonly [Name in keyof Common]: OptionSpec<C
 export function subscriberSettings(options: Common): SubscriberSettings {
   const { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, onEvent, clock } = options;
   const outageBackoff = { baseMs: 100, maxMs: 10_000 };
-  const emit = teller(onEvent);
+  const emit = safeListener(onEvent);
   return { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, outageBackoff, emit, clock };
 }

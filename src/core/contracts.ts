@@ -153,9 +153,9 @@ export interface QueueSession {
    * `running` for it; the new one is settled whenever the attempt ends.
    */
   detach(claim: Claim, index: number): Claim;
-  /** A message tried alone waits for its target: who dies meanwhile did not die of it. `pickUp` before the next try. */
-  putDown(claim: Claim): Promise<void>;
-  pickUp(claim: Claim): Promise<void>;
+  /** A message tried alone waits for its target: who dies meanwhile did not die of it. `resumeAttempt` before the next try. */
+  pauseAttempt(claim: Claim): Promise<void>;
+  resumeAttempt(claim: Claim): Promise<void>;
   /** This claim will not be settled: every claim in hand is void, and what is not settled is claimed again. */
   abandon(claim: Claim): void;
   /** Renews the lease, shares lanes with other processes, brings in what is due. Called on a timer. */

@@ -4,7 +4,7 @@ import { TxboxError } from "../core/errors.ts";
 const GRACE_MS = 1000;
 
 /** A deadline for one delivery: its receipt, then its handler, and a little later the transaction they run in. */
-export class Overdue {
+export class HandlerDeadline {
   readonly #timeoutMs: number;
   #timer: NodeJS.Timeout | undefined;
   /** What is late when the timer fires; nothing between two steps. */

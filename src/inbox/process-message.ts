@@ -2,12 +2,12 @@ import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
 import type { HandleResult, Ledger, Receipt, ReceiptFilter, ReceiptScope, Store, Writer } from "../core/contracts.ts";
 import { describeError, errorCode, PermanentError } from "../core/errors.ts";
-import { notifyEnqueued } from "../core/hint.ts";
+import { notifyEnqueued } from "../core/enqueue-signal.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
 import { textOrNull } from "../core/text-or-null.ts";
 import type { HandlerFunction } from "./handler-registry.ts";
-import { Overdue } from "./handler-timeout.ts";
+import { HandlerDeadline } from "./handler-timeout.ts";
 import { typeOf } from "./incoming-message.ts";
 import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
@@ -51,15 +51,15 @@ export class MessageProcessor<Tx> {
         return { ...plainIncoming(message), id, type, payload };
       });
       const context = { module: consumer, id, type, headers: message.headers };
-      const overdue = new Overdue(handlerTimeoutMs);
+      const deadline = new HandlerDeadline(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
         began = false;
-        if (!(await overdue.wait(store.ledger.receive(tx, receipt, "processed")))) return "duplicate";
+        if (!(await deadline.wait(store.ledger.receive(tx, receipt, "processed")))) return "duplicate";
         began = true;
-        await overdue.race((given) => runHandling(context, async () => handler(tx, handled, given)), outer);
+        await deadline.race((given) => runHandling(context, async () => handler(tx, handled, given)), outer);
         return "processed";
       });
-      return overdue.guard(transaction);
+      return deadline.guard(transaction);
     };
     return this.#attempt(receipt, this.#filtered(receipt, "processed", run), () => began);
   }
@@ -70,14 +70,14 @@ export class MessageProcessor<Tx> {
     const receipt = this.#receipt(message);
     if ("status" in receipt) return receipt;
     const run = async (): Promise<Handled> => {
-      const overdue = new Overdue(handlerTimeoutMs);
+      const deadline = new HandlerDeadline(handlerTimeoutMs);
       const prepared = read(() => toStored(consumer, receipt.messageId, receipt.type, message));
       const transaction = store.ledger.transaction(async (tx) => {
-        if (!(await overdue.wait(store.ledger.receive(tx, receipt, "received")))) return false;
+        if (!(await deadline.wait(store.ledger.receive(tx, receipt, "received")))) return false;
         await store.writer.enqueue(tx as never, [prepared]);
         return true;
       });
-      const stored = await overdue.guard(transaction);
+      const stored = await deadline.guard(transaction);
       if (!stored) return "duplicate";
       notifyEnqueued(store);
       return "stored";

@@ -5,9 +5,9 @@ import { WaitingKeys, type WaitingKey } from "./waiting-keys.ts";
 export interface BlockedKey extends WaitingKey {
   readonly lane: number;
   readonly stream: string;
-  /** Null for a message that needs no order; then `solo` is its reference. */
+  /** Null for a message that needs no order; then `single` is its reference. */
   readonly key: string | null;
-  readonly solo: unknown;
+  readonly single: unknown;
   /** The first message that waits; undefined while that is not known. */
   head: unknown;
   /** Failed attempts of that one. */
@@ -51,7 +51,7 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
       lane: message.lane,
       stream: message.stream,
       key: ordered ? message.key : null,
-      solo: ordered ? null : message.ref,
+      single: ordered ? null : message.ref,
       head: undefined,
       attempts: 0,
       lastError: undefined,
@@ -67,13 +67,13 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
   }
 
   load(stored: StoredKey, now: number): BlockedKey {
-    const { lane, stream, key, solo, head, attempts, lastError, parked, dueInMs, held } = stored;
+    const { lane, stream, key, single, head, attempts, lastError, parked, dueInMs, held } = stored;
     return this.put({
-      name: key === null ? soloName(solo) : orderedName(stream, key),
+      name: key === null ? singleName(single) : orderedName(stream, key),
       lane,
       stream,
       key,
-      solo,
+      single,
       head,
       attempts,
       lastError,
@@ -93,10 +93,10 @@ export class BlockedKeys extends WaitingKeys<BlockedKey> {
   }
 
   #nameOf(message: Stored): string {
-    return this.#isOrdered(message) ? orderedName(message.stream, message.key!) : soloName(message.ref);
+    return this.#isOrdered(message) ? orderedName(message.stream, message.key!) : singleName(message.ref);
   }
 }
 
 // NUL cannot occur in a stream or key: the outbox refuses it.
 const orderedName = (stream: string, key: string): string => `${stream}\0${key}`;
-const soloName = (ref: unknown): string => `\0${String(ref)}`;
+const singleName = (ref: unknown): string => `\0${String(ref)}`;

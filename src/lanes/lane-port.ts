@@ -54,9 +54,9 @@ export interface LaneView {
 export interface StoredKey {
   readonly lane: number;
   readonly stream: string;
-  /** Null for a message that needs no order; then `solo` is its reference. */
+  /** Null for a message that needs no order; then `single` is its reference. */
   readonly key: string | null;
-  readonly solo: unknown;
+  readonly single: unknown;
   /** The first message that waits, where the store keeps that with the key. */
   readonly head: unknown;
   readonly attempts: number;
@@ -71,7 +71,7 @@ export interface Entered<P> {
   readonly parts: readonly P[];
   readonly keys: Iterable<StoredKey>;
   /** Those of the messages under way that are still parked in lanes of this process, by their references as texts. */
-  readonly goOn: ReadonlySet<string>;
+  readonly ongoing: ReadonlySet<string>;
 }
 
 export interface Limit {
@@ -108,7 +108,7 @@ export interface ParkedPage<S> {
   /** Keys whose first message is not due yet, or cannot be had at this moment. */
   readonly later: ReadonlyMap<BlockedKey, number>;
   /** Keys that lost messages that can never be read: those are dead by now. How many of each. */
-  readonly buried: ReadonlyMap<BlockedKey, number>;
+  readonly died: ReadonlyMap<BlockedKey, number>;
   /** False: a limit was reached, so a key that is missing may have parked messages all the same. */
   readonly complete: boolean;
 }
@@ -181,10 +181,10 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   /**
    * Every load of state. ATOMIC and DURABLE: this process becomes a member, or stays one, and the epoch of its lanes
    * rises, so that nothing it sent before takes effect afterwards; where that is a matter of time, it waits first. Then,
-   * as the only owner, it takes back what earlier owners had claimed, but for `goOn`: messages of attempts that are under
+   * as the only owner, it takes back what earlier owners had claimed, but for `ongoing`: messages of attempts that are under
    * way. The only call that makes a member. Renews the lease.
    */
-  enter(goOn: readonly S[]): Promise<Entered<P>>;
+  enter(ongoing: readonly S[]): Promise<Entered<P>>;
   /**
    * Looks around and renews the lease, ATOMIC for each part, from the database's clock: also one that ran out and nobody
    * took. Never makes a member. `renewed` is false when a part is another's by now, or its progress is not what this

@@ -198,12 +198,12 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const freed: BlockedKey[] = [];
     const found = new Set(page.keys);
     for (const [key, inMs] of page.later) key.dueAt = now + inMs;
-    for (const [key, count] of page.buried) {
+    for (const [key, count] of page.died) {
       this.#keys.park(key, -count);
       if (key.parked === 0) freed.push(key);
     }
     for (const [key, before] of parked) {
-      if (!page.complete || found.has(key) || page.later.has(key) || page.buried.has(key)) continue;
+      if (!page.complete || found.has(key) || page.later.has(key) || page.died.has(key)) continue;
       // What was parked meanwhile was not there to be read.
       if (key.parked !== before || key.unwritten > 0) continue;
       // Somebody has deleted what was parked.
@@ -330,11 +330,11 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     return own;
   }
 
-  async putDown(claim: LaneClaim<P, S, M>): Promise<void> {
+  async pauseAttempt(claim: LaneClaim<P, S, M>): Promise<void> {
     await this.#suspect(claim, false);
   }
 
-  async pickUp(claim: LaneClaim<P, S, M>): Promise<void> {
+  async resumeAttempt(claim: LaneClaim<P, S, M>): Promise<void> {
     await this.#suspect(claim, true);
   }
 
@@ -451,12 +451,12 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (this.#chores.length === 0) this.#chores.push(async () => undefined);
   }
 
-  async #enter(goOn: readonly LaneClaim<P, S, M>[]): Promise<void> {
+  async #enter(ongoing: readonly LaneClaim<P, S, M>[]): Promise<void> {
     await this.#settler.idle();
     this.#void();
     const generation = this.#generation;
     const sentAt = this.#clock.monotonic();
-    const open = goOn.filter(({ ended }) => !ended);
+    const open = ongoing.filter(({ ended }) => !ended);
     const entered = await this.#port.enter(open.flatMap(({ messages }) => messages));
     // Given up meanwhile: then this load is void as well.
     if (generation !== this.#generation) return;
@@ -472,7 +472,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     this.#stale = false;
     for (const claim of open) {
       // What the store has kept for it is taken back by another load.
-      if (!this.#carryOver(claim, entered.goOn)) this.#enterSoon();
+      if (!this.#carryOver(claim, entered.ongoing)) this.#enterSoon();
     }
     this.#extend(sentAt);
     for (const [part, keys] of Map.groupBy(empty, ({ lane }) => this.#partOf(lane))) {
@@ -502,16 +502,16 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const chores = this.#chores;
     if (chores.length === 0) return;
     await this.#settler.idle();
-    const goOn = this.#claims.retry;
+    const ongoing = this.#claims.retry;
     const { promise: done, resolve } = Promise.withResolvers<void>();
-    this.#carried = { claims: new Set(goOn), done };
+    this.#carried = { claims: new Set(ongoing), done };
     this.#chores = [];
     this.#choresSince = undefined;
     try {
       for (const chore of chores) {
         await chore();
         // Lanes and blocked keys may have changed.
-        await this.#enter(goOn);
+        await this.#enter(ongoing);
       }
     } catch (error) {
       this.#invalidate();

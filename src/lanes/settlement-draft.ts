@@ -172,9 +172,9 @@ export class SettlementDraft<S extends Stored, M> {
     const block: (StoredKey & { errors: readonly string[] })[] = [];
     const unblock: StoredKey[] = [];
     for (const key of this.#changed) {
-      const { lane, stream, key: name, solo, head, attempts, lastError, parked, dueAt, held, errors } = key;
+      const { lane, stream, key: name, single, head, attempts, lastError, parked, dueAt, held, errors } = key;
       const dueInMs = Math.max(0, dueAt - now);
-      const stored = { lane, stream, key: name, solo, head, attempts, lastError, parked, dueInMs, held };
+      const stored = { lane, stream, key: name, single, head, attempts, lastError, parked, dueInMs, held };
       if (isWaiting(key)) block.push({ ...stored, errors });
       else if (key.stored) unblock.push(stored);
       key.stored = isWaiting(key);

@@ -1,6 +1,6 @@
 import type { Enqueued, Writer } from "../core/contracts.ts";
 import type { Events } from "../core/event-map.ts";
-import { notifyEnqueued } from "../core/hint.ts";
+import { notifyEnqueued } from "../core/enqueue-signal.ts";
 import type { AnyEvents, EventMap, NewMessageOf } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireRuntime } from "../core/options.ts";
 import { valueKind } from "../core/value-kind.ts";

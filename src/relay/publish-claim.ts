@@ -146,13 +146,13 @@ class ClaimPublication {
       thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
     }
     const out = this.#note(indices, results, told) ?? thrown;
-    if (thrown !== undefined && this.#buryUnreadable(indices)) return undefined;
+    if (thrown !== undefined && this.#declareUnreadableDead(indices)) return undefined;
     // A lease that is over says nothing of the target: the next round sees it.
     return out !== undefined && lease.lost ? "lease over" : out;
   }
 
   /** After a publisher threw: what cannot be read may be why, and would be for ever. Whether there was any. */
-  #buryUnreadable(indices: readonly number[]): boolean {
+  #declareUnreadableDead(indices: readonly number[]): boolean {
     let found = false;
     const undecided = new Set<string | undefined>();
     for (const i of indices) {
@@ -309,9 +309,9 @@ class ClaimPublication {
     // Given up at the deadline of a stop: that says nothing of the target.
     if (stop.giveUp.aborted) return;
     const delayMs = target.found(error, retryAfterMs);
-    await session.putDown(this.#claim);
+    await session.pauseAttempt(this.#claim);
     await this.#settings.clock.sleep(delayMs, stop.stopping);
-    if (!stop.stopping.aborted) await session.pickUp(this.#claim);
+    if (!stop.stopping.aborted) await session.resumeAttempt(this.#claim);
   }
 
   #keyOf(message: Message): string | undefined {

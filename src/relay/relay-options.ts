@@ -3,7 +3,7 @@ import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock, MessageSourceName, Publisher, Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger, requireName, requireRuntime } from "../core/options.ts";
-import { teller } from "../core/teller.ts";
+import { safeListener } from "../core/safe-listener.ts";
 import { shownValue } from "../core/value-kind.ts";
 import { uuidv7 } from "../core/uuid.ts";
 import type { RelayEvent } from "./relay-events.ts";
@@ -157,7 +157,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
     leaseMs,
     maxPollMs,
     maintenance: options.maintenance ?? true,
-    emit: teller(onEvent),
+    emit: safeListener(onEvent),
     clock: options.clock ?? systemClock,
   };
 }

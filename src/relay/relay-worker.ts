@@ -1,7 +1,7 @@
 import { backoffMs } from "../core/backoff.ts";
 import type { Claim, Outcome, QueueSession } from "../core/contracts.ts";
 import { describeError, errorCode } from "../core/errors.ts";
-import { onEnqueued } from "../core/hint.ts";
+import { onEnqueued } from "../core/enqueue-signal.ts";
 import { announceDead } from "./dead-letters.ts";
 import { leaseSignal } from "./lease-signal.ts";
 import { PollPace } from "./poll-pace.ts";

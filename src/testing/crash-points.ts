@@ -46,8 +46,8 @@ function watched(session: QueueSession, at: (point: CrashPoint) => unknown): Que
       await session.settle(claim, outcomes);
       await at("settled");
     },
-    putDown: (claim) => session.putDown(claim),
-    pickUp: (claim) => session.pickUp(claim),
+    pauseAttempt: (claim) => session.pauseAttempt(claim),
+    resumeAttempt: (claim) => session.resumeAttempt(claim),
     detach: (claim, index) => session.detach(claim, index),
     abandon: (claim) => session.abandon(claim),
     tend: () => session.tend(),

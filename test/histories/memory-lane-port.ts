@@ -57,7 +57,7 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
     return this.#send(() => undefined);
   }
 
-  enter(goOn: readonly MemoryMessage[]): Promise<Entered<MemoryPart>> {
+  enter(ongoing: readonly MemoryMessage[]): Promise<Entered<MemoryPart>> {
     const database = this.#database;
     return this.#send(() => {
       const parts = database.enter(this.#owner).map(({ id, fence, seq, lanes, crashes, done }) => {
@@ -70,8 +70,8 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
         ).length;
         return lanes.has(key.lane) ? [{ ...key, dueInMs: Math.max(0, dueAt - database.now), parked }] : [];
       });
-      const still = goOn.filter(({ ref, lane }) => lanes.has(lane) && database.row(ref).state === "parked");
-      return { parts, keys, goOn: new Set(still.map(({ ref }) => String(ref))) };
+      const still = ongoing.filter(({ ref, lane }) => lanes.has(lane) && database.row(ref).state === "parked");
+      return { parts, keys, ongoing: new Set(still.map(({ ref }) => String(ref))) };
     });
   }
 
@@ -163,7 +163,7 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
       errors: undefined,
       crashes,
       later: new Map(),
-      buried: new Map(),
+      died: new Map(),
       complete: page.length === rows.length,
     };
   }
@@ -211,7 +211,7 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
 }
 
 function keyOf({ key, position }: LogRow) {
-  return { stream: "s", key, solo: key === null ? position : null };
+  return { stream: "s", key, single: key === null ? position : null };
 }
 
 function messageOf({ position, key, lane, n }: LogRow): MemoryMessage {

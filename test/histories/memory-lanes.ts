@@ -184,7 +184,7 @@ export class MemoryLanes {
         if (!row.command || !part.lanes.includes(row.lane)) continue;
         row.command = false;
         row.state = "parked";
-        const key = { lane: row.lane, stream: "s", key: row.key, solo: row.key === null ? row.position : null };
+        const key = { lane: row.lane, stream: "s", key: row.key, single: row.key === null ? row.position : null };
         const rest = { head: row.position, attempts: 0, lastError: undefined, dueAt: this.now };
         const held = this.log.some((other) => other.key === row.key && other.state === "dead" && other !== row);
         this.keys.set(nameOf(key), {
@@ -227,6 +227,6 @@ export class MemoryLanes {
   }
 }
 
-export function nameOf({ stream, key, solo }: Pick<StoredKey, "stream" | "key" | "solo">): string {
-  return key === null ? `\0${String(solo)}` : `${stream}\0${key}`;
+export function nameOf({ stream, key, single }: Pick<StoredKey, "stream" | "key" | "single">): string {
+  return key === null ? `\0${String(single)}` : `${stream}\0${key}`;
 }

@@ -86,7 +86,7 @@ export function createKafkaSubscriber(options: KafkaSubscriberOptions): Subscrib
 /** Messages in hand must end before the group takes the partitions away. */
 export function requireShorterDrain(
   of: string,
-  { drainMs, sessionTimeoutMs }: { drainMs?: number | undefined; sessionTimeoutMs: number },
+  { drainMs, sessionTimeoutMs }: { readonly drainMs: number | undefined; readonly sessionTimeoutMs: number },
 ): void {
   if (drainMs !== undefined) requireInteger(of, "drainMs", drainMs, 1, sessionTimeoutMs - 1);
 }
@@ -195,7 +195,7 @@ class Subscription {
       signal: generation.lost,
       ending: generation.ending,
       done,
-      bury: async (error, attempts) => {
+      moveToDeadLetters: async (error, attempts) => {
         await this.#dead.put(record, this.consumer, error, attempts);
         done();
       },

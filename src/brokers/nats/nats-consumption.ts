@@ -108,7 +108,7 @@ export class NatsConsumption implements MessageOwner {
     this.#wakeForRoom();
   }
 
-  async bury(held: HeldMessage, error: unknown, attempts: number): Promise<void> {
+  async moveToDeadLetters(held: HeldMessage, error: unknown, attempts: number): Promise<void> {
     const { connection, consumer, stream, deadLetter } = this.#options;
     if (held.signal.aborted) return;
     if (this.#link.down !== undefined) throw this.#link.down;

@@ -27,7 +27,7 @@ export function deliveryInfo(reply: string): DeliveryInfo | undefined {
 /** What is done with a message in hand. */
 export interface MessageOwner {
   done(held: HeldMessage): void;
-  bury(held: HeldMessage, error: unknown, attempts: number): Promise<void>;
+  moveToDeadLetters(held: HeldMessage, error: unknown, attempts: number): Promise<void>;
   release(held: HeldMessage): void;
   postpone(held: HeldMessage, delayMs: number): boolean;
 }
@@ -69,8 +69,8 @@ export class HeldMessage implements Delivery {
     this.#owner.done(this);
   }
 
-  bury(error: unknown, attempts: number): Promise<void> {
-    return this.#owner.bury(this, error, attempts);
+  moveToDeadLetters(error: unknown, attempts: number): Promise<void> {
+    return this.#owner.moveToDeadLetters(this, error, attempts);
   }
 
   release(): void {

@@ -187,7 +187,7 @@ export class RabbitmqSubscription {
       ...opened,
       signal,
       done: acknowledge,
-      bury: async (error, attempts) => {
+      moveToDeadLetters: async (error, attempts) => {
         await this.#deadLetters.put(message, consumer, error, attempts, signal);
         acknowledge();
       },

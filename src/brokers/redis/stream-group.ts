@@ -131,7 +131,7 @@ export class StreamGroup {
     await this.#link.command(["XACK", this.streamKey, this.group, ...ids]);
   }
 
-  async bury(id: string, deadKey: string, fields: readonly RedisArgument[]): Promise<void> {
+  async moveToDeadLetters(id: string, deadKey: string, fields: readonly RedisArgument[]): Promise<void> {
     if (fields.length <= MANY_FIELDS && fields.every(({ length }) => length <= LARGE)) {
       await this.#link.run(BURY, [this.streamKey, deadKey], [this.group, id, ...fields]);
       return;

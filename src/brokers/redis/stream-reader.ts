@@ -205,9 +205,9 @@ export abstract class StreamReader {
         void group.failed(id, count).catch(() => undefined);
       },
       release: () => held.drop(id),
-      async bury(error, count) {
+      async moveToDeadLetters(error, count) {
         const headers = deadHeaders(consumer, error, count);
-        await group.bury(id, settings.deadLetter(group.streamKey), deadEntry(fields, headers));
+        await group.moveToDeadLetters(id, settings.deadLetter(group.streamKey), deadEntry(fields, headers));
         held.drop(id);
       },
     });

@@ -65,7 +65,7 @@ export class ClaimSource implements MessageSource {
     for (;;) {
       const documents = await readReady(this.#tables.outbox, scope.lanes, scope.streams, scope.limit);
       if (documents.length === 0) return undefined;
-      const readable = await this.#buryUnreadable(documents, "ready");
+      const readable = await this.#declareUnreadableDead(documents, "ready");
       if (readable === undefined) return "lost";
       if (readable.length === 0) continue;
       const messages = await this.#claim(scope, readable, "ready");
@@ -75,7 +75,7 @@ export class ClaimSource implements MessageSource {
 
   /** New messages that nobody else can have: they are held without a write. Undefined: none of them was a message. */
   async streamed(documents: readonly Document[], end: StreamEnd): Promise<Claimed> {
-    const readable = await this.#buryUnreadable(documents, "ready");
+    const readable = await this.#declareUnreadableDead(documents, "ready");
     if (readable === undefined) return "lost";
     if (readable.length === 0) return undefined;
     return { messages: readable.map((document) => new StoredMessage(document)), end };
@@ -83,16 +83,18 @@ export class ClaimSource implements MessageSource {
 
   /** The first messages of blocked keys. */
   async parked(keys: readonly BlockedKey[], scope: ClaimScope): Promise<ParkedPage<StoredMessage> | "lost"> {
-    const names = new Map(keys.map((key) => [key.key === null ? String(key.solo) : `${key.stream}\0${key.key}`, key]));
+    const names = new Map(
+      keys.map((key) => [key.key === null ? String(key.single) : `${key.stream}\0${key.key}`, key]),
+    );
     const keyOf = (document: Document) =>
       names.get(String(document["_id"])) ?? names.get(`${String(document["stream"])}\0${String(document["key"])}`);
     const found = await this.#readParked(keys, scope.limit);
-    const documents = await this.#buryUnreadable(found, "parked");
+    const documents = await this.#declareUnreadableDead(found, "parked");
     if (documents === undefined) return "lost";
-    const buried = new Map<BlockedKey, number>();
+    const died = new Map<BlockedKey, number>();
     for (const document of found) {
       const key = documents.includes(document) ? undefined : keyOf(document);
-      if (key !== undefined) buried.set(key, (buried.get(key) ?? 0) + 1);
+      if (key !== undefined) died.set(key, (died.get(key) ?? 0) + 1);
     }
     const { due, later } = this.#dueOf(documents, keyOf);
     const messages = due.length === 0 ? [] : await this.#claim(scope, due, "parked");
@@ -106,7 +108,7 @@ export class ClaimSource implements MessageSource {
       errors: undefined,
       crashes: messages[0]?.crashes ?? 0,
       later,
-      buried,
+      died,
       complete: found.length < scope.limit.messages && bytes < scope.limit.bytes,
     };
   }
@@ -115,7 +117,7 @@ export class ClaimSource implements MessageSource {
     const { outbox } = this.#tables;
     const relay = this.#relay;
     const keyed = keys.filter(({ key }) => key !== null).map(({ lane, stream, key }) => ({ lane, stream, key }));
-    const solos = keys.filter(({ key }) => key === null).map(({ solo }) => solo);
+    const solos = keys.filter(({ key }) => key === null).map(({ single }) => single);
     const parked = { waits: "parked" satisfies Waits };
     const of = (those: readonly Document[]) =>
       those.length === 1 ? those[0]! : { $or: those.map((one) => ({ ...parked, relay, ...one })) };
@@ -170,17 +172,18 @@ export class ClaimSource implements MessageSource {
   close(): void {}
 
   /** Documents that no message can be made of are dead at once, with the reason; those that are left. */
-  async #buryUnreadable(documents: readonly Document[], waits: Waits): Promise<Document[] | undefined> {
+  async #declareUnreadableDead(documents: readonly Document[], waits: Waits): Promise<Document[] | undefined> {
     const readable: Document[] = [];
     for (const document of documents) {
       const why = whyUnreadable(document);
       if (why === undefined) readable.push(document);
-      else if (!(await this.#bury(document, waits, `The document is no message: ${why}`))) return undefined;
+      else if (!(await this.#moveToDeadLetters(document, waits, `The document is no message: ${why}`)))
+        return undefined;
     }
     return readable;
   }
 
-  async #bury({ _id }: Document, waits: Waits, error: string): Promise<boolean> {
+  async #moveToDeadLetters({ _id }: Document, waits: Waits, error: string): Promise<boolean> {
     const { outbox } = this.#tables;
     const relay = this.#relay;
     const { until, maxTimeMS } = this.#lease.fence();
@@ -188,8 +191,8 @@ export class ClaimSource implements MessageSource {
     const fields = { status: "dead", waits: "dying", relay, attempts: 0, last_error: error, errors: [{ at, error }] };
     const dead = { ...fields, death: uuidv7(), died_at: at, blocks: false };
     const filter = { _id, waits, $expr: { $lt: ["$$NOW", until] } };
-    const buried = await outbox.findOneAndUpdate(filter, { $set: dead }, { returnDocument: "after", maxTimeMS });
-    if (buried !== null) await writeLetters(this.#tables, relay, [buried]);
-    return buried !== null;
+    const died = await outbox.findOneAndUpdate(filter, { $set: dead }, { returnDocument: "after", maxTimeMS });
+    if (died !== null) await writeLetters(this.#tables, relay, [died]);
+    return died !== null;
   }
 }

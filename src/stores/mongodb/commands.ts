@@ -79,8 +79,8 @@ async function requeue(
       },
     },
   ];
-  const buried = { _id: { $in: ids }, status: "dead", waits: { $exists: false }, ...inTime(fence) };
-  await tables.outbox.updateMany(buried, back, { maxTimeMS: fence.maxTimeMS });
+  const died = { _id: { $in: ids }, status: "dead", waits: { $exists: false }, ...inTime(fence) };
+  await tables.outbox.updateMany(died, back, { maxTimeMS: fence.maxTimeMS });
   const returned = await tables.outbox.find({ _id: { $in: ids }, status: { $ne: "dead" } }, { projection: { _id: 1 } });
   return returned.map(({ _id }) => _id);
 }

@@ -9,20 +9,20 @@ export interface LoadOptions {
   /** Time until then, by the server's clock. */
   inMs: (time: Date) => number;
   /** Documents of attempts that go on: they wait with their keys, though they are claimed. */
-  goOn: readonly Document[];
+  ongoing: readonly Document[];
 }
 
 /** What waits in these lanes: keys with parked messages, due when their first one is, and keys that a dead letter holds. */
 export async function loadKeys({ outbox, dead }: Tables, options: LoadOptions): Promise<StoredKey[]> {
   const { relay, lanes, unordered, inMs } = options;
   const missing = { $eq: [{ $ifNull: ["$key", null] }, null] };
-  const solo = { $cond: [{ $or: [missing, { $in: ["$stream", { $literal: unordered }] }] }, "$_id", null] };
+  const single = { $cond: [{ $or: [missing, { $in: ["$stream", { $literal: unordered }] }] }, "$_id", null] };
   const groups = await outbox.aggregate([
     { $match: { waits: "parked", relay, lane: { $in: lanes } } },
     { $sort: { lane: 1, stream: 1, key: 1, position: 1 } },
     {
       $group: {
-        _id: { lane: "$lane", stream: "$stream", key: "$key", solo },
+        _id: { lane: "$lane", stream: "$stream", key: "$key", single },
         parked: { $sum: 1 },
         status: { $first: "$status" },
         next: { $first: "$next_retry_at" },
@@ -32,13 +32,13 @@ export async function loadKeys({ outbox, dead }: Tables, options: LoadOptions): 
   const keys = new Map<string, StoredKey>();
   for (const { _id, parked, status, next } of groups) {
     const place = _id as Document;
-    const key = keyAt(place, place["solo"] === null);
+    const key = keyAt(place, place["single"] === null);
     const dueInMs = status === "failed" && next instanceof Date ? Math.max(0, inMs(next)) : 0;
     keys.set(nameOf(key), { ...key, dueInMs, parked: Number(parked) });
   }
-  for (const document of options.goOn) {
+  for (const document of options.ongoing) {
     const ordered = typeof document["key"] === "string" && !unordered.includes(String(document["stream"]));
-    const key = keyAt({ ...document, solo: document["_id"] }, ordered);
+    const key = keyAt({ ...document, single: document["_id"] }, ordered);
     const known = keys.get(nameOf(key)) ?? key;
     keys.set(nameOf(key), { ...known, parked: known.parked + 1 });
   }
@@ -51,12 +51,12 @@ export async function loadKeys({ outbox, dead }: Tables, options: LoadOptions): 
   return [...keys.values()];
 }
 
-function keyAt({ lane, stream, key, solo }: Document, ordered: boolean): StoredKey {
+function keyAt({ lane, stream, key, single }: Document, ordered: boolean): StoredKey {
   return {
     lane: lane as number,
     stream: String(stream),
     key: ordered ? String(key) : null,
-    solo: ordered ? null : solo,
+    single: ordered ? null : single,
     // Attempts and errors are in the documents.
     head: undefined,
     attempts: 0,
@@ -67,6 +67,6 @@ function keyAt({ lane, stream, key, solo }: Document, ordered: boolean): StoredK
   };
 }
 
-function nameOf({ stream, key, solo }: StoredKey): string {
-  return key === null ? `\0${String(solo)}` : `${stream}\0${key}`;
+function nameOf({ stream, key, single }: StoredKey): string {
+  return key === null ? `\0${String(single)}` : `${stream}\0${key}`;
 }

@@ -93,13 +93,13 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     this.#streams = view.streams;
     this.#lease.note(view, me, sentAt);
     const inMs = (time: Date) => time.getTime() - this.#lease.serverNow();
-    const owning = { tables: this.#tables, ownership: this.#ownership, relay, unordered, goOn: messages, inMs };
-    const { keys, goOn, from } = await takeOver(owning, view, me);
+    const owning = { tables: this.#tables, ownership: this.#ownership, relay, unordered, ongoing: messages, inMs };
+    const { keys, ongoing, from } = await takeOver(owning, view, me);
     this.#source.restart(view, from);
     const mine = view.lanes.filter((lane) => lane.owner === me);
     const crashes = Math.max(0, ...mine.map((lane) => lane.crashes));
     const part = { owner: me, lanes: mine.map(({ lane }) => lane), crashes };
-    return { parts: mine.length === 0 ? [] : [part], keys, goOn: new Set(goOn.map(({ _id }) => String(_id))) };
+    return { parts: mine.length === 0 ? [] : [part], keys, ongoing: new Set(ongoing.map(({ _id }) => String(_id))) };
   }
 
   async tend(parts: readonly MongoPart[], inHand: readonly StoredMessage[]): Promise<{ view: View; renewed: boolean }> {

@@ -25,11 +25,11 @@ async function buryLaneless(tables: Tables, waits: string): Promise<void> {
     const error = `The document is no message: lane is ${JSON.stringify(lane) ?? "missing"}`;
     const dead = { status: "dead", waits: "dying", last_error: error, errors: [{ at, error }], attempts: 0 };
     const death = { death: uuidv7(), died_at: at, blocks: false };
-    const buried = await tables.outbox.findOneAndUpdate(
+    const died = await tables.outbox.findOneAndUpdate(
       { _id, waits, lane: { $nin: LANE_NUMBERS } },
       { $set: { ...dead, ...death } },
       { returnDocument: "after" },
     );
-    if (buried !== null) await writeLetters(tables, typeof relay === "string" ? relay : "", [buried]);
+    if (died !== null) await writeLetters(tables, typeof relay === "string" ? relay : "", [died]);
   }
 }

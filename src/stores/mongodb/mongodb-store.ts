@@ -1,6 +1,6 @@
 import { systemClock } from "../../core/clock.ts";
 import type { Clock, JoinOptions, Ledger, Store, Writer } from "../../core/contracts.ts";
-import { notifyEnqueued } from "../../core/hint.ts";
+import { notifyEnqueued } from "../../core/enqueue-signal.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
 import { classify } from "./classify-error.ts";

@@ -14,14 +14,14 @@ export interface TakeOverOptions {
   relay: string;
   unordered: readonly string[];
   /** Messages of attempts that go on. */
-  goOn: readonly StoredMessage[];
+  ongoing: readonly StoredMessage[];
   /** Time until then, by the server's clock. */
   inMs: (time: Date) => number;
 }
 
 export interface TakenOver {
   keys: readonly StoredKey[];
-  goOn: readonly Document[];
+  ongoing: readonly Document[];
   /**
    * The time from which a change stream can go on for all of its lanes, if there is one: then nothing is ready but what
    * that stream will bring.
@@ -37,8 +37,8 @@ export async function takeOver(options: TakeOverOptions, view: RelayView, me: st
   const { tables, ownership, relay, unordered, inMs } = options;
   const mine = view.lanes.filter(({ owner }) => owner === me);
   const lanes = mine.map(({ lane }) => lane);
-  if (lanes.length === 0) return { keys: [], goOn: [], from: undefined };
-  const goOn = await keepClaimed(tables.outbox, options.goOn, { relay, lanes, owner: me });
+  if (lanes.length === 0) return { keys: [], ongoing: [], from: undefined };
+  const ongoing = await keepClaimed(tables.outbox, options.ongoing, { relay, lanes, owner: me });
   let released = 0;
   if (mine.some(({ stale }) => stale.length > 0)) {
     released += await takeBack(tables.outbox, relay, mine, unordered);
@@ -48,6 +48,6 @@ export async function takeOver(options: TakeOverOptions, view: RelayView, me: st
   released += await takeBackForgotten(tables.outbox, { relay, lanes, members }, unordered);
   const dying = await tables.outbox.find({ waits: "dying", relay, lane: { $in: lanes } });
   if (dying.length > 0) await writeLetters(tables, relay, dying);
-  const keys = await loadKeys(tables, { relay, lanes, unordered, inMs, goOn });
-  return { keys, goOn, from: released > 0 ? undefined : firstOf(mine.map(resumeTime)) };
+  const keys = await loadKeys(tables, { relay, lanes, unordered, inMs, ongoing });
+  return { keys, ongoing, from: released > 0 ? undefined : firstOf(mine.map(resumeTime)) };
 }

@@ -1,7 +1,7 @@
 import { backoffMs } from "../../core/backoff.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { describeError } from "../../core/errors.ts";
-import { teller } from "../../core/teller.ts";
+import { safeListener } from "../../core/safe-listener.ts";
 import type { Table } from "./table.ts";
 
 export type WakeUpEvent =
@@ -24,7 +24,7 @@ const NOT_SUPPORTED = 40_573;
 
 /** Follows inserts by a change stream. What it misses while it is gone costs time, not messages, so it resumes nothing. */
 export function startWakeUp(outbox: Table, clock: Clock, wake: () => void, options: WakeUpOptions): WakeUp {
-  const onEvent = teller(options.onEvent);
+  const onEvent = safeListener(options.onEvent);
   const closing = new AbortController();
 
   /** Gives the reason when the stream has ended, and none when it was asked to. */

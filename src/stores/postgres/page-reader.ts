@@ -115,7 +115,7 @@ export class PageReader {
       attempts: messages.map(({ ref }, i) => (entries[i]!.head === ref ? entries[i]!.attempts : 0)),
       errors: found.map((row) => JSON.parse(row[15] ?? "[]") as AttemptError[]),
       later,
-      buried: NONE,
+      died: NONE,
       complete: !cut && rows.length < limit,
     };
   }
@@ -123,7 +123,7 @@ export class PageReader {
   async #query(cursor: Cursor, reading: Reading): Promise<void> {
     const [fetched, floor, lastBelow] = [BigInt(cursor.fetched), BigInt(cursor.floor), cursor.lo - 1n];
     const after = fetched > floor ? fetched : floor;
-    const stragglers = cursor.fin !== "{}" && after < lastBelow;
+    const stragglers = cursor.finished !== "{}" && after < lastBelow;
     const shape = {
       stragglers,
       lanes: cursor.lanes.length < LANES,
@@ -137,7 +137,7 @@ export class PageReader {
       String(reading.count),
       String(reading.inline),
     ];
-    if (shape.stragglers) params.push(cursor.fin, String(cursor.lo), String(after));
+    if (shape.stragglers) params.push(cursor.finished, String(cursor.lo), String(after));
     if (shape.lanes) params.push(plainArray(cursor.lanes));
     if (this.streams !== null) params.push(textArray(this.streams));
     if (this.#copies) {

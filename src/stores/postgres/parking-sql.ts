@@ -21,12 +21,12 @@ join ${names.parked} p on p.relay = $1::text and p.position = w.position`;
 }
 
 export function storedKeyOf(row: Row): StoredKey {
-  const solo = row[3]!;
+  const single = row[3]!;
   return {
     lane: Number(row[0]),
     stream: row[1]!,
-    key: solo === "0" ? row[2]! : null,
-    solo: solo === "0" ? null : solo,
+    key: single === "0" ? row[2]! : null,
+    single: single === "0" ? null : single,
     head: row[4]!,
     attempts: Number(row[5]),
     lastError: row[6] ?? undefined,
@@ -37,8 +37,8 @@ export function storedKeyOf(row: Row): StoredKey {
 }
 
 /** In the tables, a message that needs no order has its position here and an empty key. */
-export function soloOf({ solo }: Pick<StoredKey, "solo">): string {
-  return solo === null ? "0" : (solo as string);
+export function soloOf({ single }: Pick<StoredKey, "single">): string {
+  return single === null ? "0" : (single as string);
 }
 
 /**

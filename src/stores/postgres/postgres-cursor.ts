@@ -13,7 +13,7 @@ export interface Cursor {
   /** Undefined: no window is open. */
   cur: string | undefined;
   /** Array literal of the transactions that finished since `prev`; "{}" when there are none. */
-  fin: string;
+  finished: string;
   lo: bigint;
   done: string;
   floor: string;
@@ -56,7 +56,7 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     seq: BigInt(row[2]!),
     prev: row[3]!,
     cur: row[4] ?? undefined,
-    fin: row[5] ?? "{}",
+    finished: row[5] ?? "{}",
     lo: row[6] == null ? 0n : BigInt(row[6]),
     done: row[7]!,
     floor: row[8]!,

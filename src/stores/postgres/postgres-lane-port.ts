@@ -57,16 +57,20 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     if (!view.exists) await this.#ownership.createRelay(start, streams);
   }
 
-  async enter(goOn: readonly LogMessage[]): Promise<Entered<Cursor>> {
+  async enter(ongoing: readonly LogMessage[]): Promise<Entered<Cursor>> {
     this.#windows.forget();
     this.#cursors = await this.#ownership.enter();
     const lanes = this.#cursors.flatMap((cursor) => cursor.lanes);
-    if (lanes.length === 0) return { parts: this.#cursors, keys: [], goOn: new Set() };
+    if (lanes.length === 0) return { parts: this.#cursors, keys: [], ongoing: new Set() };
     const { relay } = this.#options;
     const keys = await this.#sql.query(loadBlockedSql(this.#names), [relay, plainArray(lanes)]);
-    const positions = plainArray(goOn.map(({ ref }) => ref));
-    const parked = goOn.length === 0 ? [] : await this.#sql.query(stillParkedSql(this.#names), [relay, positions]);
-    return { parts: this.#cursors, keys: keys.map(storedKeyOf), goOn: new Set(parked.map(([position]) => position!)) };
+    const positions = plainArray(ongoing.map(({ ref }) => ref));
+    const parked = ongoing.length === 0 ? [] : await this.#sql.query(stillParkedSql(this.#names), [relay, positions]);
+    return {
+      parts: this.#cursors,
+      keys: keys.map(storedKeyOf),
+      ongoing: new Set(parked.map(([position]) => position!)),
+    };
   }
 
   async tend(cursors: readonly Cursor[]): Promise<{ view: View; renewed: boolean }> {
@@ -173,14 +177,21 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     // The answer to an earlier try may have been lost.
     if (row === undefined) [row] = await this.#sql.query(writtenSql(this.#names), [cursor.id, settlement.token]);
     if (row === undefined) return false;
-    const [, cur, fin, lo] = row;
+    const [, cur, finished, lo] = row;
     cursor.seq++;
     cursor.writes++;
     cursor.suspect = undefined;
     if (settlement.clearCrashes) cursor.crashes = 0;
     if (progress.finish) {
-      Object.assign(cursor, { prev: cursor.cur, cur: undefined, fin: "{}", done: "0", fetched: "0", exhausted: false });
-      if (cur != null) Object.assign(cursor, { cur, fin: fin ?? "{}", lo: BigInt(lo!) });
+      Object.assign(cursor, {
+        prev: cursor.cur,
+        cur: undefined,
+        finished: "{}",
+        done: "0",
+        fetched: "0",
+        exhausted: false,
+      });
+      if (cur != null) Object.assign(cursor, { cur, finished: finished ?? "{}", lo: BigInt(lo!) });
       if (reopen) this.#windows.noteOpened(cur != null);
     } else if (progress.done !== undefined) {
       cursor.done = progress.done;

@@ -173,8 +173,8 @@ function commonStatement(names: Names, { relay, lease, cursor, settlement, progr
   return { text: `select id, ${ASYNCHRONOUS} from ${names.settle_once}(${given.join(", ")}) id`, params };
 }
 
-function rowKey({ stream, key, solo }: Pick<StoredKey, "stream" | "key" | "solo">) {
-  return { stream: shortStream(stream), key: key ?? "", solo: soloOf({ solo }) };
+function rowKey({ stream, key, single }: Pick<StoredKey, "stream" | "key" | "single">) {
+  return { stream: shortStream(stream), key: key ?? "", solo: soloOf({ single }) };
 }
 
 function blockRow(key: StoredKey & { readonly errors: readonly string[] }): object {

@@ -106,11 +106,11 @@ export const crashCases: readonly StoreCase[] = [
       const die = (): Promise<void> => Promise.resolve();
       await live(die);
       await live(die);
-      await live((session, claim) => session.putDown(claim));
-      await live((session, claim) => session.putDown(claim));
+      await live((session, claim) => session.pauseAttempt(claim));
+      await live((session, claim) => session.pauseAttempt(claim));
       await live(async (session, claim) => {
-        await session.putDown(claim);
-        await session.pickUp(claim);
+        await session.pauseAttempt(claim);
+        await session.resumeAttempt(claim);
       });
       const last = await joined(context.another());
       const claim = await claimSome(last.session);

@@ -104,11 +104,8 @@ export const statusCases: readonly StoreCase[] = [
       const [sent] = await enqueue(context, message(1));
       const id = sent?.id ?? "";
       await consumer.drain();
-      const buried = await only(context, id);
-      assert.deepEqual(
-        [buried.status, buried.attempts, buried.lastError, buried.publishedAt],
-        ["dead", 2, "poison", null],
-      );
+      const died = await only(context, id);
+      assert.deepEqual([died.status, died.attempts, died.lastError, died.publishedAt], ["dead", 2, "poison", null]);
       await context.store.admin.requeue({ id });
       await consumer.session.tend();
       consumer.judge = () => PUBLISHED;

@@ -138,7 +138,7 @@ describe.skipIf(!hasPostgres())("grants", () => {
     expect(await bus.deliver(message)).toMatchObject({ status: "done", handled: "processed" });
   });
 
-  it("let a relay deliver, park and bury, and its admin look and requeue", async () => {
+  it("let a relay deliver, park and give up, and its admin look and requeue", async () => {
     const { store } = as(ROLES.relay);
     const writer = as(ROLES.writer);
     const outbox = createOutbox({ store: writer.store });

@@ -33,7 +33,7 @@ let blocked = false;
 
 const publisher: Publisher = {
   keepsKeyOrder: true,
-  async publish(messages, signal) {
+  async publish(messages, signal, progress) {
     switch (config.mode ?? "print") {
       case "ask":
         report("asked", messages);
@@ -58,7 +58,10 @@ const publisher: Publisher = {
           say("blocking", messages.length);
           const endsAt = performance.now() + (config.blockMs ?? 0);
           while (performance.now() < endsAt);
-          say("aborted", signal.aborted);
+          const mayBegin = progress?.mayBegin();
+          // Its timer gets its turn.
+          await new Promise((resolve) => setTimeout(resolve, 5));
+          say("aborted", { mayBegin, signal: signal.aborted });
           // As a careless publisher would: it goes on and says that all went well.
         }
         break;

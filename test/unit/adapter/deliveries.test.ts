@@ -37,7 +37,8 @@ function bench(handle: Handle, options: Options & { backoffMs?: number } = {}) {
       attempts: 0,
       signal: connection.signal,
       done: () => void log.push(`done ${id}`),
-      bury: async (error, attempts) => void log.push(`bury ${id} ${(error as Error).message} ${attempts}`),
+      moveToDeadLetters: async (error, attempts) =>
+        void log.push(`moveToDeadLetters ${id} ${(error as Error).message} ${attempts}`),
       release: () => void log.push(`release ${id}`),
       ...more,
     });
@@ -92,13 +93,13 @@ describe("deliveries", () => {
     expect(events.map(({ type }) => type)).toEqual(["retry", "retry"]);
   });
 
-  test("after its attempts, those that the broker counted included, a message is buried", async () => {
+  test("after its attempts, those that the broker counted included, a message is died", async () => {
     const { deliveries, take, log, events } = bench(async () => ({ status: "failed", error: new Error("no") }), {
       maxAttempts: 4,
     });
     take("a", "k", { attempts: 2 });
     await idle(deliveries);
-    expect(log).toEqual(["bury a no 4"]);
+    expect(log).toEqual(["moveToDeadLetters a no 4"]);
     expect(events.at(-1)).toMatchObject({ type: "dead", id: "a", attempts: 4, error: "Error: no" });
   });
 
@@ -106,23 +107,23 @@ describe("deliveries", () => {
     let refusals = 3;
     const { deliveries, take, log, events } = bench(async () => ({ status: "rejected", error: new Error("no") }));
     take("a", "k", {
-      bury: async () => {
+      moveToDeadLetters: async () => {
         if (refusals-- > 0) throw new Error("the exchange is gone");
-        log.push("buried");
+        log.push("died");
       },
     });
     take("b", "k");
     await idle(deliveries);
-    expect(log).toEqual(["buried", "bury b no 1"]);
+    expect(log).toEqual(["died", "moveToDeadLetters b no 1"]);
     expect(events.map(({ type }) => type)).toEqual(["outage", "outage", "outage", "recovered", "dead", "dead"]);
   });
 
-  test("a broken one is buried without being handled", async () => {
+  test("a broken one is died without being handled", async () => {
     let handled = 0;
     const { deliveries, take, log } = bench(async () => (handled++, DONE));
     take("a", "k", { broken: new Error("bad") });
     await idle(deliveries);
-    expect([handled, log]).toEqual([0, ["bury a bad 0"]]);
+    expect([handled, log]).toEqual([0, ["moveToDeadLetters a bad 0"]]);
   });
 
   test("an outage of what the handler needs counts no attempt", async () => {
@@ -234,7 +235,12 @@ describe("deliveries", () => {
     take("refused", null, { postpone: postpone("refused") });
     take("keyed", "a", { postpone: postpone("keyed") });
     await idle(deliveries);
-    expect(log.sort()).toEqual(["bury keyed no 2", "bury refused no 2", "postpone free true", "postpone refused true"]);
+    expect(log.sort()).toEqual([
+      "moveToDeadLetters keyed no 2",
+      "moveToDeadLetters refused no 2",
+      "postpone free true",
+      "postpone refused true",
+    ]);
   });
 
   test("an acknowledgement that cannot be sent stops nothing", async () => {

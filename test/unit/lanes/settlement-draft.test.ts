@@ -67,8 +67,8 @@ describe("new messages", () => {
     const { settleNew, settlement, keys } = drafting();
     settleNew([message(1, null), { ...message(2, "k"), stream: "loose" }], [retry(1), retry(1)]);
     expect(settlement().block).toMatchObject([
-      { key: null, solo: 1 },
-      { key: null, solo: 2 },
+      { key: null, single: 1 },
+      { key: null, single: 2 },
     ]);
     expect(keys.size).toBe(2);
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { runHandling } from "../../../src/core/causation.ts";
 import type { PreparedMessage, Writer } from "../../../src/core/contracts.ts";
-import { onEnqueued } from "../../../src/core/hint.ts";
+import { onEnqueued } from "../../../src/core/enqueue-signal.ts";
 import { uuidv7Time } from "../../../src/core/uuid.ts";
 import { createOutbox, type OutboxOptions } from "../../../src/outbox/outbox.ts";
 import type { AnyEvents } from "../../../src/core/message.ts";

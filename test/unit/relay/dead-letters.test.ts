@@ -9,7 +9,10 @@ import { claimOf, message } from "./sample-claim.ts";
 const DEAD: Outcome = { status: "dead", error: "Error: no", attempts: 3, block: true };
 const PUBLISHED: Outcome = { status: "published" };
 
-async function bury(answer: ((sent: readonly Message[]) => readonly PublishResult[]) | undefined, claim?: Claim) {
+async function moveToDeadLetters(
+  answer: ((sent: readonly Message[]) => readonly PublishResult[]) | undefined,
+  claim?: Claim,
+) {
   const sent: Message[] = [];
   const events: RelayEvent[] = [];
   const deadLetters: Publisher = {
@@ -37,7 +40,7 @@ async function bury(answer: ((sent: readonly Message[]) => readonly PublishResul
 
 describe("dead letters of a relay", () => {
   it("are only announced where there is no target for them", async () => {
-    const { outcomes, sent, events } = await bury(undefined);
+    const { outcomes, sent, events } = await moveToDeadLetters(undefined);
     expect([outcomes, sent]).toEqual([[PUBLISHED, DEAD], []]);
     expect(events).toMatchObject([{ type: "dead", relay: "to-kafka", id: "m-2", attempts: 3, error: "Error: no" }]);
   });
@@ -45,7 +48,10 @@ describe("dead letters of a relay", () => {
   it("are sent with all their errors in headers before they are dead", async () => {
     const errors = [{ at: "2026-01-01T00:00:00.000Z", error: "Error: first" }];
     const claim = claimOf([message(1), message(2)], { attempts: [0, 2], errors: [[], errors] });
-    const { outcomes, sent, events } = await bury((all) => all.map(() => ({ status: "published" })), claim);
+    const { outcomes, sent, events } = await moveToDeadLetters(
+      (all) => all.map(() => ({ status: "published" })),
+      claim,
+    );
     expect(outcomes).toEqual([PUBLISHED, DEAD]);
     expect(sent).toMatchObject([{ id: "m-2", position: 2n, body: "{}", stream: "orders" }]);
     expect(sent[0]?.headers).toMatchObject({
@@ -68,7 +74,7 @@ describe("dead letters of a relay", () => {
     ],
     ["gives the wrong number of answers", () => []],
   ])("wait for another attempt while their target %s", async (_, answer) => {
-    const { outcomes, events } = await bury(answer);
+    const { outcomes, events } = await moveToDeadLetters(answer);
     expect(outcomes[1]).toMatchObject({ status: "retry", attempts: 3 });
     expect(outcomes[1]).toMatchObject({ error: expect.stringContaining("could not be sent") as string });
     expect(events.map(({ type }) => type)).toEqual(["retry"]);
@@ -76,13 +82,16 @@ describe("dead letters of a relay", () => {
 
   it("do not wait for their target when they have killed their process", async () => {
     const claim = claimOf([message(1), message(2)], { alone: true, crashes: 3 });
-    const { outcomes, events } = await bury(() => [{ status: "unavailable", error: new Error("refused") }], claim);
+    const { outcomes, events } = await moveToDeadLetters(
+      () => [{ status: "unavailable", error: new Error("refused") }],
+      claim,
+    );
     expect(outcomes[1]).toMatchObject({ status: "dead", error: expect.stringContaining("refused") as string });
     expect(events.map(({ type }) => type)).toEqual(["dead"]);
   });
 
   it("are dead here alone when their target will never take them", async () => {
-    const { outcomes } = await bury(() => [{ status: "rejected", error: new Error("too large") }]);
+    const { outcomes } = await moveToDeadLetters(() => [{ status: "rejected", error: new Error("too large") }]);
     expect(outcomes[1]).toMatchObject({ status: "dead", error: expect.stringContaining("too large") as string });
   });
 });

@@ -22,8 +22,8 @@ function sessionOf(admitted: readonly boolean[] | "all" = "all"): QueueSession {
     validUntil: 1_000_000,
     isCurrent: () => true,
     admit: () => admitted,
-    putDown: async () => undefined,
-    pickUp: async () => undefined,
+    pauseAttempt: async () => undefined,
+    resumeAttempt: async () => undefined,
   };
   return session as QueueSession;
 }

@@ -55,11 +55,11 @@ export class ReferenceBroker {
     try {
       this.send(decodeEnvelope(fields, body, { cloudEventPrefixes: ["ce_"], asciiOnly: false }));
     } catch (error) {
-      this.#bury(body, error, 0);
+      this.#moveToDeadLetters(body, error, 0);
     }
   }
 
-  #bury(body: string | Uint8Array, error: unknown, attempts: number): void {
+  #moveToDeadLetters(body: string | Uint8Array, error: unknown, attempts: number): void {
     if (this.#fault === "drops the dead") return;
     this.aside.push({ body: Buffer.from(body as string), headers: deadHeaders("consumer", error, attempts) });
   }
@@ -163,7 +163,7 @@ export class ReferenceBroker {
     this.#attempts.set(message, attempts);
     const again = result.status === "failed" || result.status === "unavailable";
     if (result.status === "rejected" || (again && attempts >= CONFORMANCE_ATTEMPTS)) {
-      this.#bury(message.body, result.error, attempts);
+      this.#moveToDeadLetters(message.body, result.error, attempts);
     } else if (again) this.#queue.unshift(message);
     if (result.status === "rejected" && this.#fault === "repeats rejected") this.#queue.unshift(message);
     if (result.status === "done" && this.#fault === "repeats done") this.#queue.push(message);

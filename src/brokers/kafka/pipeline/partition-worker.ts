@@ -173,7 +173,7 @@ export class PartitionWorker {
     const about = { consumer, id: `${record.topic}/${record.partition}/${record.offset}`, attempts };
     if (doomed !== undefined || status === "rejected" || attempts >= settings.maxAttempts) {
       this.#doomed = { place: placeId(record), error, attempts, refused: doomed?.refused ?? 0 };
-      if (await this.#bury(record, this.#doomed))
+      if (await this.#moveToDeadLetters(record, this.#doomed))
         settings.emit({ type: "dead", ...about, error: describeError(error) });
       return;
     }
@@ -183,7 +183,7 @@ export class PartitionWorker {
   }
 
   /** Puts it aside in the first form that Kafka has not refused. */
-  async #bury(
+  async #moveToDeadLetters(
     record: KafkaRecord,
     { error, attempts, refused }: { error: unknown; attempts: number; refused: number },
   ) {

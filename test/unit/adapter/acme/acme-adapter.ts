@@ -143,7 +143,7 @@ export function createAcmeSubscriber(options: AcmeSubscriberOptions): Subscriber
         attempts: receiveCount - 1,
         signal: lost.signal,
         done,
-        async bury(error, attempts) {
+        async moveToDeadLetters(error, attempts) {
           const attributes = { ...fieldsOf(received), ...deadHeaders(consumer, error, attempts) };
           const [answer] = await client.send(dead, [{ ...received, attributes: JSON.stringify(attributes) }]);
           if (answer !== "taken") throw new UnavailableError(`The queue ${dead} does not take a dead letter`);

@@ -2,7 +2,7 @@ import { describeError } from "./errors.ts";
 import { printable } from "./printable.ts";
 
 /** A listener that throws costs nothing but a warning. */
-export function teller<Event extends { type: string }>(
+export function safeListener<Event extends { type: string }>(
   listener: ((event: Event) => void) | undefined,
 ): (event: Event) => void {
   if (listener === undefined) return () => undefined;
