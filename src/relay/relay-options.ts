@@ -129,7 +129,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   requireOneOf("start", options.start ?? "earliest", ["earliest", "now"]);
   const source = options.source ?? "polling";
   requireOneOf("source", source, ["polling", "stream"]);
-  if (source === "stream" && options.store.capabilities?.streams !== true) throw noStream(options.store.name);
+  if (source === "stream" && !options.store.capabilities.streams) throw noStream(options.store.name);
   requireNames("streams", options.streams);
   requireNames("unordered", options.unordered);
   requireOneOf("maintenance", options.maintenance ?? true, [true, false]);

@@ -6,10 +6,10 @@ export function bySource<S extends Pick<Store, "queue">>(
   source: "polling" | "stream",
   onEvent: (event: SourceEvent) => void = () => undefined,
 ): S {
-  const { join } = store.queue;
+  const before = store.queue;
   const queue: S["queue"] = {
     join: (options) =>
-      join({
+      before.join({
         ...options,
         source,
         onSourceEvent(event) {

@@ -188,9 +188,9 @@ export const laneCases: readonly StoreCase[] = [
       }
       assert.equal((await claimSome(session)).messages[0]?.key, "other");
       await context.store.admin.discard({ relay: "r", all: true });
-      const freed = await joined(context.store, { relay: "r", owner: "another" }).catch(() => undefined);
       await session.leave();
-      if (freed !== undefined) assert.deepEqual(payloads(await freed.take(4)).toSorted(), [2, 3, 4, "other"]);
+      const freed = await joined(context.store);
+      assert.deepEqual(new Set(payloads(await freed.take(4))), new Set([2, 3, 4, "other"]));
     },
   },
   {

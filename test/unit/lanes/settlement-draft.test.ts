@@ -28,7 +28,7 @@ function drafting() {
     settlement: () => draft.settlement(NOW, OPTIONS),
     settleNew: (messages: Stored[], outcomes: Outcome[]) =>
       draft.record({ ...none, messages, page: { mark: "m" }, keys: [], entries: [] }, outcomes, NOW),
-    settleParked(messages: Stored[], outcomes: Outcome[], into: typeof draft = draft, attempts?: number[]) {
+    settleParked: (messages: Stored[], outcomes: Outcome[], into: typeof draft = draft, attempts?: number[]) => {
       const entries = messages.map((one) => keys.of(one)!);
       into.record(
         { ...none, attempts, messages, page: undefined, keys: [...new Set(entries)], entries },
