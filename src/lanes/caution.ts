@@ -4,6 +4,8 @@ import type { Part } from "./lane-port.ts";
 const CAREFUL_FROM = 2;
 /** After so many messages that went well it is as healthy as any other. */
 export const TRUSTED_AFTER = 336;
+/** After a single death, after so many. */
+const SURE_AFTER = 16;
 
 /**
  * How many messages a careful owner takes at a time, after `tried` went well: single ones, so that the one that kills is
@@ -19,27 +21,40 @@ export function carefulLimit(crashes: number, tried: number): number | undefined
 export class Caution<P extends Part> {
   #crashes = new Map<P, number>();
   #worst = 0;
+  /** Deaths by lane. */
+  #sum = 0;
   #tried = 0;
+  /** How many claims had been handed out when enough had gone well. */
+  #trustedAt: number | undefined;
 
   /** Other parts, or the same ones loaded anew. After another death it begins again. */
   load(parts: readonly P[]): void {
     this.#crashes = new Map(parts.map((part) => [part, part.crashes]));
-    const worst = Math.max(0, ...parts.map(({ crashes }) => crashes));
-    if (worst > this.#worst) this.#tried = 0;
-    this.#worst = worst;
+    this.#worst = Math.max(0, ...parts.map(({ crashes }) => crashes));
+    const sum = parts.reduce((total, { crashes, lanes }) => total + crashes * lanes.length, 0);
+    if (sum > this.#sum) {
+      this.#tried = 0;
+      this.#trustedAt = undefined;
+    }
+    this.#sum = sum;
   }
 
   get limit(): number | undefined {
     return carefulLimit(this.#worst, this.#tried);
   }
 
-  settled(messages: number): void {
+  settled(messages: number, handedOut: number): void {
     this.#tried += messages;
+    const enough = this.#worst < CAREFUL_FROM ? SURE_AFTER : TRUSTED_AFTER;
+    if (this.#tried >= enough) this.#trustedAt ??= handedOut;
   }
 
-  /** Deaths are counted for this part, and it has shown since that it is healthy. */
-  isProven(part: P): boolean {
-    return (this.#crashes.get(part) ?? 0) > 0 && this.limit === undefined;
+  /**
+   * Deaths are counted for this part, and it has shown since that it is healthy. What was in hand at the time has to have
+   * ended: it may be what takes long to kill.
+   */
+  isProven(part: P, oldestInHand: number): boolean {
+    return (this.#crashes.get(part) ?? 0) > 0 && this.#trustedAt !== undefined && oldestInHand > this.#trustedAt;
   }
 
   /** Parts with deaths to their count. */

@@ -12,7 +12,9 @@ export interface LaneClaim<P, S extends Stored, M> extends Claim, SettledClaim<S
   generation: number;
   keys: readonly BlockedKey[];
   entries: readonly BlockedKey[];
-  readonly detached: Set<BlockedKey>;
+  readonly detached: Set<S>;
+  /** In the order in which claims are handed out; of one that was detached, that of the claim it was part of. */
+  n: number;
   /** Its outcomes were reported, or it was given up. */
   ended: boolean;
 }
@@ -21,6 +23,13 @@ export interface LaneClaim<P, S extends Stored, M> extends Claim, SettledClaim<S
 export class ClaimsInHand<P, S extends Stored, M> {
   #new: LaneClaim<P, S, M>[] = [];
   #retry = new Set<LaneClaim<P, S, M>>();
+  /** How many were handed out. */
+  handedOut = 0;
+
+  /** The number of the oldest that is in hand; above all numbers when there is none. */
+  get oldest(): number {
+    return Math.min(Number.POSITIVE_INFINITY, ...[...this.#new, ...this.#retry].map(({ n }) => n));
+  }
 
   get empty(): boolean {
     return this.#new.length === 0 && this.#retry.size === 0;

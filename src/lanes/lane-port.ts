@@ -67,6 +67,14 @@ export interface StoredKey {
   readonly held: boolean;
 }
 
+export interface Tended {
+  readonly view: View;
+  /** The lease was renewed for every part. */
+  readonly renewed: boolean;
+  /** What could not be asked after that: the view is not complete. */
+  readonly failure?: { readonly error: unknown };
+}
+
 export interface Entered<P> {
   readonly parts: readonly P[];
   readonly keys: Iterable<StoredKey>;
@@ -167,8 +175,8 @@ export interface Settlement<S, M> {
   readonly clearCrashes: boolean;
   /** The next page may be opened in the same write, should the store be able to. */
   readonly mayOpenNext: boolean;
-  /** Another settlement follows at once. */
-  readonly followed: boolean;
+  /** Whether another settlement is waiting to be written at this moment. */
+  readonly isFollowed: () => boolean;
 }
 
 export interface LanePort<P extends Part, S extends Stored, M> {
@@ -190,7 +198,7 @@ export interface LanePort<P extends Part, S extends Stored, M> {
    * took. Never makes a member. `renewed` is false when a part is another's by now, or its progress is not what this
    * process has written. Throws before it writes where nothing may be written.
    */
-  tend(parts: readonly P[], inHand: readonly S[]): Promise<{ view: View; renewed: boolean }>;
+  tend(parts: readonly P[], inHand: readonly S[]): Promise<Tended>;
   /** ATOMIC for each lane: free, or its lease over by the database's clock. Counts a death unless the lane was given. */
   take(lanes: readonly number[]): Promise<void>;
   /** Nothing new is in hand. ATOMIC: the epoch rises, progress and crash counts go with the lanes. "all" ends the membership. */

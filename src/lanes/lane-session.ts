@@ -1,4 +1,4 @@
-import type { Claim, ClaimKind, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../core/contracts.ts";
+import type { ClaimKind, Clock, JoinOptions, Outcome, QueueSession, SessionState } from "../core/contracts.ts";
 import { errorCode } from "../core/errors.ts";
 import { Mutex } from "../core/mutex.ts";
 import { planBalance } from "./balance.ts";
@@ -6,7 +6,7 @@ import { BlockedKeys, type BlockedKey } from "./blocked-keys.ts";
 import { Caution } from "./caution.ts";
 import { ClaimsInHand, type LaneClaim } from "./claims-in-hand.ts";
 import type { Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
-import { leaseLost } from "./relay-errors.ts";
+import { leaseLost, tooSlow } from "./relay-errors.ts";
 import { Settler } from "./settler.ts";
 
 /** The part of a lease in which messages may be published: the rest is for what was sent before its end. */
@@ -45,8 +45,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   #chores: Chore[] = [];
   /** Since when chores wait for claims in hand. */
   #choresSince: number | undefined;
+  /** Everything is being loaded. */
+  #loading = false;
   /** Attempts that go on while chores are done; what is reported of them waits for the end of those. */
-  #carried: { readonly claims: ReadonlySet<Claim>; readonly done: Promise<void> } | undefined;
+  #carried: { readonly claims: Set<LaneClaim<P, S, M>>; readonly done: Promise<void> } | undefined;
   #scheduledDueAt: number | undefined;
 
   constructor(port: LanePort<P, S, M>, options: JoinOptions, clock: Clock) {
@@ -62,6 +64,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       caution: this.#caution,
       validUntil: () => this.#validUntil,
       mayOpenNext: () => this.#mayOpenNext(),
+      oldestInHand: () => this.#claims.oldest,
+      handedOut: () => this.#claims.handedOut,
       leaseLost: () => leaseLost(options.relay),
       onFailure: () => this.#invalidate(),
     });
@@ -78,7 +82,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   async join(): Promise<void> {
     await this.#port.open();
     try {
-      await this.#exclusively(() => this.#enter([]));
+      await this.#exclusively(() => this.#enter());
       // First for the lanes, then for what waits in them.
       for (let look = 1; look <= 2; look++) {
         await this.tend();
@@ -97,12 +101,16 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     for (;;) {
       if (this.#ending) return undefined;
       if (this.#isBehind && !(await this.#exclusively(() => this.#catchUp()))) return undefined;
-      const claim = async () => (this.#isBehind ? "again" : this.#claimCurrent(kind));
       // A careful owner has one claim in hand, of either kind.
-      const careful = this.#caution.limit !== undefined;
+      const careful = this.#isCareful;
+      const claim = async () => (this.#isBehind || this.#isCareful !== careful ? "again" : this.#claimCurrent(kind));
       const claimed = await (careful ? this.#exclusively(claim) : this.#turns[kind].run(claim));
       if (claimed !== "again") return claimed;
     }
+  }
+
+  get #isCareful(): boolean {
+    return this.#caution.limit !== undefined;
   }
 
   get #isBehind(): boolean {
@@ -111,7 +119,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
 
   /** Loads what is stale and does what has to be done between claims; false while claims in hand keep it from that. */
   async #catchUp(): Promise<boolean> {
-    if (this.#stale) await this.#enter([]);
+    if (this.#stale) await this.#enter();
     if (this.#chores.length === 0) return true;
     const now = this.#clock.monotonic();
     this.#choresSince ??= now;
@@ -123,7 +131,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
 
   async #claimCurrent(kind: ClaimKind): Promise<LaneClaim<P, S, M> | "again" | undefined> {
     if (this.#ending || this.#paused || this.#parts.length === 0) return undefined;
-    if (this.#caution.limit !== undefined && !this.#isIdle) return undefined;
+    if (this.#isCareful && !this.#isIdle) return undefined;
     try {
       const claim = await (kind === "new" ? this.#claimNew() : this.#claimParked());
       if (typeof claim === "object") this.#limit = Math.min(this.#options.batch.messages, this.#limit * 2);
@@ -136,12 +144,15 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   }
 
   async #claimNew(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
-    for (;;) {
-      if (this.#isFull || this.#isBehind) return undefined;
+    // Two empty pages of each part: the second was begun within this call, so all that was there before it is handed out.
+    for (let left = 2 * this.#parts.length; left > 0; left--) {
+      if (this.#isBehind) return "again";
+      if (this.#isFull || this.#ending) return undefined;
       const generation = this.#generation;
       const alone = this.#caution.limit === 1;
       const page = await this.#port.readNew(this.#parts, this.#limits, alone);
-      if (generation !== this.#generation || this.#ending) return undefined;
+      if (this.#ending) return undefined;
+      if (generation !== this.#generation) return "again";
       if (typeof page === "string") return this.#noPage(page);
       const { messages, attempts, part, mark } = page;
       const crashes = alone ? page.crashes : 0;
@@ -153,6 +164,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       // A failed write has made everything void.
       await Promise.allSettled(this.#settleEmpty());
     }
+    return undefined;
   }
 
   async #claimParked(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
@@ -176,7 +188,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const generation = this.#generation;
     const parked = new Map(keys.map((key) => [key, key.parked]));
     const page = await this.#port.readParked(part, keys, this.#limits, alone);
-    if (generation !== this.#generation || this.#ending) return undefined;
+    if (this.#ending) return undefined;
+    if (generation !== this.#generation) return "again";
     if (typeof page === "string") return this.#noPage(page);
     this.#noteParked(part, page, parked);
     const { messages, keys: entries, attempts, errors } = page;
@@ -222,11 +235,12 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     switch (page) {
       case "lost":
         this.#invalidate();
-        return undefined;
+        return "again";
       case "slow":
-        this.#limit = Math.max(1, Math.floor(this.#limit / 4));
         this.#enterSoon();
-        return undefined;
+        if (this.#limit === 1) throw tooSlow(this.#options.relay);
+        this.#limit = Math.max(1, Math.floor(this.#limit / 4));
+        return "again";
       case "untidy":
         this.#chores.push(() => this.#port.tidy(this.#parts));
         return "again";
@@ -248,7 +262,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   ): LaneClaim<P, S, M> {
     const keys = [...new Set(entries)];
     const generation = this.#generation;
-    return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), ended: false };
+    const n = ++this.#claims.handedOut;
+    return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), n, ended: false };
   }
 
   get #limits(): Limit {
@@ -324,9 +339,13 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       ended: false,
     };
     if (key === undefined || !current) return own;
-    key.draining = true;
-    claim.detached.add(key);
-    this.#claims.add(own);
+    claim.detached.add(message);
+    this.#carried?.claims.add(own);
+    // Otherwise it is carried over with the claim that it was part of.
+    if (claim.generation === this.#generation) {
+      key.draining = true;
+      this.#claims.add(own);
+    }
     return own;
   }
 
@@ -340,9 +359,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
 
   async #suspect(claim: LaneClaim<P, S, M>, inHand: boolean): Promise<void> {
     if (!claim.alone) return;
-    const marked = this.isCurrent(claim) && (await this.#port.suspect(claim.part, claim.messages[0]!, inHand));
+    if (!this.isCurrent(claim)) throw leaseLost(this.#options.relay);
+    const marked = await this.#port.suspect(claim.part, claim.messages[0]!, inHand);
     if (marked && this.isCurrent(claim)) return;
-    this.#invalidate();
+    if (this.isCurrent(claim)) this.#invalidate();
     throw leaseLost(this.#options.relay);
   }
 
@@ -368,15 +388,17 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const generation = this.#generation;
     const sentAt = this.#clock.monotonic();
     const tended = this.#port.tend(this.#parts, this.#claims.messages);
-    const { view, renewed } = await tended.catch((error: unknown) => {
+    const { view, renewed, failure } = await tended.catch((error: unknown) => {
       if (FATAL.has(errorCode(error) ?? "")) this.#invalidate();
       throw error;
     });
     this.#paused = view.paused;
-    if (generation === this.#generation && !this.#stale) {
+    // Asked about parts of before, an answer says nothing of those that are being loaded.
+    if (generation === this.#generation && !this.#stale && !this.#loading) {
       if (renewed) this.#extend(sentAt);
       else this.#invalidate();
     }
+    if (failure !== undefined) throw failure.error;
     this.#planChores(view);
     await this.#promoteDue(view.scheduledInMs);
   }
@@ -451,15 +473,18 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (this.#chores.length === 0) this.#chores.push(async () => undefined);
   }
 
-  async #enter(ongoing: readonly LaneClaim<P, S, M>[]): Promise<void> {
-    await this.#settler.idle();
+  async #enter(ongoing: ReadonlySet<LaneClaim<P, S, M>> = new Set()): Promise<void> {
+    await this.#settled();
     this.#void();
     const generation = this.#generation;
     const sentAt = this.#clock.monotonic();
-    const open = ongoing.filter(({ ended }) => !ended);
-    const entered = await this.#port.enter(open.flatMap(({ messages }) => messages));
+    const messages = [...ongoing].flatMap((claim) => (claim.ended ? [] : claim.messages));
+    this.#loading = true;
+    const entered = await this.#port.enter([...new Set(messages)]).finally(() => (this.#loading = false));
     // Given up meanwhile: then this load is void as well.
     if (generation !== this.#generation) return;
+    // What was asked while it was loaded was asked about the parts of before.
+    this.#generation++;
     this.#parts = entered.parts;
     this.#caution.load(entered.parts);
     this.#keys.clear();
@@ -470,7 +495,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       if (key.parked === 0 && !key.held) empty.push(key);
     }
     this.#stale = false;
-    for (const claim of open) {
+    for (const claim of ongoing) {
       // What the store has kept for it is taken back by another load.
       if (!this.#carryOver(claim, entered.ongoing)) this.#enterSoon();
     }
@@ -499,19 +524,22 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   }
 
   async #doChores(): Promise<void> {
+    if (this.#chores.length === 0) return;
+    await this.#settled();
     const chores = this.#chores;
-    if (chores.length === 0) return;
-    await this.#settler.idle();
-    const ongoing = this.#claims.retry;
+    const ongoing = new Set(this.#claims.retry);
     const { promise: done, resolve } = Promise.withResolvers<void>();
-    this.#carried = { claims: new Set(ongoing), done };
+    this.#carried = { claims: ongoing, done };
     this.#chores = [];
     this.#choresSince = undefined;
     try {
       for (const chore of chores) {
+        await this.#settled();
         await chore();
         // Lanes and blocked keys may have changed.
         await this.#enter(ongoing);
+        // Given up meanwhile: what is left is planned again.
+        if (this.#stale) return;
       }
     } catch (error) {
       this.#invalidate();
@@ -520,6 +548,11 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       this.#carried = undefined;
       resolve();
     }
+  }
+
+  /** Resolves with nothing being written. */
+  async #settled(): Promise<void> {
+    while (this.#settler.busy) await this.#settler.idle();
   }
 
   /** With no claim under way, of either kind. */

@@ -7,6 +7,13 @@ export function leaseLost(relay: string): TxboxError {
   });
 }
 
+export function tooSlow(relay: string): TxboxError {
+  return new TxboxError("unavailable", `Relay "${relay}": the database gives up reading even a single message`, {
+    fix: "Raise its limit of time for statements, or look for what makes it slow",
+    retryable: true,
+  });
+}
+
 /** The streams of a relay are fixed when it is created. */
 export function requireSameStreams({ relay, streams }: JoinOptions, stored: readonly string[] | null): void {
   if (streams === undefined) return;

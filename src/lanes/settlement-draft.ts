@@ -24,8 +24,8 @@ export interface SettledClaim<S, M> {
   /** The blocked keys that it holds, and that of each message. */
   readonly keys: readonly BlockedKey[];
   readonly entries: readonly BlockedKey[];
-  /** Keys whose messages went over to claims of their own. */
-  readonly detached: ReadonlySet<BlockedKey>;
+  /** Messages that went over to claims of their own. */
+  readonly detached: ReadonlySet<S>;
 }
 
 /** What the next write of a part will be, gathered from the outcomes reported since the last one. */
@@ -59,8 +59,9 @@ export class SettlementDraft<S extends Stored, M> {
     this.messages += messages.length;
     if (claim.page === undefined) this.#recordParked(claim, messages, outcomes, now);
     else this.#recordNew(claim.page.mark, messages, outcomes, complete, now);
+    const goingOn = new Set(claim.entries.filter((_, i) => claim.detached.has(claim.messages[i]!)));
     for (const key of claim.keys) {
-      if (claim.detached.has(key)) continue;
+      if (goingOn.has(key)) continue;
       this.#drained.add(key);
       this.change(key);
     }
@@ -167,7 +168,7 @@ export class SettlementDraft<S extends Stored, M> {
   /** What is to be written, with the keys as they are now. */
   settlement(
     now: number,
-    { clearCrashes, mayOpenNext, followed }: Pick<Settlement<S, M>, "clearCrashes" | "mayOpenNext" | "followed">,
+    { clearCrashes, mayOpenNext, isFollowed }: Pick<Settlement<S, M>, "clearCrashes" | "mayOpenNext" | "isFollowed">,
   ): Settlement<S, M> {
     const block: (StoredKey & { errors: readonly string[] })[] = [];
     const unblock: StoredKey[] = [];
@@ -193,7 +194,7 @@ export class SettlementDraft<S extends Stored, M> {
       unblock,
       clearCrashes,
       mayOpenNext: mayOpenNext && plain,
-      followed,
+      isFollowed,
     };
   }
 

@@ -14,6 +14,9 @@ export interface SettlerOptions<P extends Part, S extends Stored, M> {
   caution: Caution<P>;
   validUntil: () => number;
   mayOpenNext: () => boolean;
+  /** The number of the oldest claim in hand, as in ClaimsInHand. */
+  oldestInHand: () => number;
+  handedOut: () => number;
   /** For what a fence has refused. */
   leaseLost: () => unknown;
   /** What is in memory no longer holds. */
@@ -99,12 +102,12 @@ export class Settler<P extends Part, S extends Stored, M> {
   /** Writes though the connection may break: the token tells whether an earlier try had arrived. */
   async #write(part: P, draft: SettlementDraft<S, M>): Promise<void> {
     const { port, clock, caution, validUntil, mayOpenNext, leaseLost } = this.#options;
-    caution.settled(draft.messages);
-    const clearCrashes = draft.isClear || caution.isProven(part);
+    caution.settled(draft.messages, this.#options.handedOut());
+    const clearCrashes = draft.isClear || caution.isProven(part, this.#options.oldestInHand());
     const settlement = draft.settlement(clock.monotonic(), {
       clearCrashes,
       mayOpenNext: mayOpenNext(),
-      followed: this.#drafts.size > 0,
+      isFollowed: () => this.#drafts.size > 0,
     });
     let written: boolean | undefined;
     while (written === undefined) {

@@ -353,7 +353,7 @@ export class LaneHistory {
   /** With a line that loses nothing and a target that takes everything, all that was committed goes out. */
   async #finish(): Promise<void> {
     this.#calm = true;
-    for (let step = 0; step < 60_000; step++) {
+    for (let step = 0; step < 200_000; step++) {
       if (step % 100 === 0) for (const row of this.#database.log) row.command ||= row.state === "dead";
       const living = this.#processes.filter(({ dead }) => !dead);
       if (living.length === 0 || (living.every(({ ending }) => ending) && step % 500 === 0)) this.#start();

@@ -28,7 +28,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
   {
     name: "the key of an attempt that goes on is free when its batch is settled",
     file: "settlement-draft.ts",
-    text: "if (claim.detached.has(key)) continue;",
+    text: "if (goingOn.has(key)) continue;",
     fault: "",
   },
   {

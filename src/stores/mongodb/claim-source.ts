@@ -92,8 +92,9 @@ export class ClaimSource implements MessageSource {
     const documents = await this.#declareUnreadableDead(found, "parked");
     if (documents === undefined) return "lost";
     const died = new Map<BlockedKey, number>();
+    const readable = new Set(documents);
     for (const document of found) {
-      const key = documents.includes(document) ? undefined : keyOf(document);
+      const key = readable.has(document) ? undefined : keyOf(document);
       if (key !== undefined) died.set(key, (died.get(key) ?? 0) + 1);
     }
     const { due, later } = this.#dueOf(documents, keyOf);

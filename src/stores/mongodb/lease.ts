@@ -65,10 +65,6 @@ export class Lease {
     return this.serverNow() + this.#operationMs * 1.5 > this.#until;
   }
 
-  end(): void {
-    this.#validUntil = Number.NEGATIVE_INFINITY;
-  }
-
   /** The server's time as far as it is known: never ahead of it. */
   serverNow(): number {
     return this.#serverAt + (this.#clock.monotonic() - this.#knownAt);

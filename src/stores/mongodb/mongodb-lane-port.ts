@@ -1,7 +1,7 @@
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
-import type { Entered, LanePort, Limit, NewPage, NoPage, ParkedPage, Part, View } from "../../lanes/lane-port.ts";
+import type { Entered, LanePort, Limit, NewPage, NoPage, ParkedPage, Part, Tended } from "../../lanes/lane-port.ts";
 import { ClaimSource, type MessageSource } from "./claim-source.ts";
 import { type StreamEnd, whileAlone } from "./claims.ts";
 import { carryOutCommands, hasCommands } from "./commands.ts";
@@ -102,7 +102,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     return { parts: mine.length === 0 ? [] : [part], keys, ongoing: new Set(ongoing.map(({ _id }) => String(_id))) };
   }
 
-  async tend(parts: readonly MongoPart[], inHand: readonly StoredMessage[]): Promise<{ view: View; renewed: boolean }> {
+  async tend(parts: readonly MongoPart[], inHand: readonly StoredMessage[]): Promise<Tended> {
     const self = this.#names.at(-1)!;
     const lanes = parts.flatMap((part) => part.lanes);
     const { relay } = this.#options;
@@ -111,12 +111,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     if (view === undefined) throw relayDropped(relay);
     this.#streams = view.streams;
     const renewed = this.#noteView(view, self, lanes, sentAt);
-    const outdated =
-      view.lanes.some(({ owner, lane }) => owner === self && !lanes.includes(lane)) ||
-      (await this.#upkeep.hasForgotten(lanes, view));
-    const commands = await hasCommands(this.#tables, { relay, lanes });
-    await this.#upkeep.renewDocuments(inHand, self, this.#lease.until);
-    const scheduledInMs = (await nextScheduledMs(this.#tables, { lanes, streams: view.streams })) ?? null;
+    const outdated = view.lanes.some(({ owner, lane }) => owner === self && !lanes.includes(lane));
     const at = view.at.getTime();
     const seen = {
       self,
@@ -125,11 +120,27 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
       lanes: view.lanes.map(({ lane, owner, freed_at }) => {
         return { lane, owner, freeMs: owner === null ? at - freed_at.getTime() : -1 };
       }),
-      commands,
-      scheduledInMs,
+      commands: false,
+      scheduledInMs: null,
       outdated,
     };
-    return { view: seen, renewed };
+    // The lease is renewed, whatever becomes of the other questions.
+    try {
+      const more = await this.#lookFurther(view, lanes);
+      await this.#upkeep.renewDocuments(inHand, self, this.#lease.until);
+      return { view: { ...seen, ...more, outdated: outdated || more.outdated }, renewed };
+    } catch (error) {
+      return { view: seen, renewed, failure: { error } };
+    }
+  }
+
+  async #lookFurther(view: RelayView, lanes: readonly number[]) {
+    const { relay } = this.#options;
+    return {
+      outdated: await this.#upkeep.hasForgotten(lanes, view),
+      commands: await hasCommands(this.#tables, { relay, lanes }),
+      scheduledInMs: (await nextScheduledMs(this.#tables, { lanes, streams: view.streams })) ?? null,
+    };
   }
 
   async take(lanes: readonly number[]): Promise<void> {
@@ -218,7 +229,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     if (!this.#noted.has(settlement)) this.#noteWritten(settlement);
     if (settlement.clearCrashes) await this.#renew(part, true);
     // Counted with what comes right behind it, if something does; it is written all the same when this fails.
-    else if (!settlement.followed) await this.#renew(part).catch(() => undefined);
+    else if (!settlement.isFollowed()) await this.#renew(part).catch(() => undefined);
     return true;
   }
 

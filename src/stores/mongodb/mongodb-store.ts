@@ -2,6 +2,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { Clock, JoinOptions, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { notifyEnqueued } from "../../core/enqueue-signal.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { safeListener } from "../../core/safe-listener.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
 import { classify } from "./classify-error.ts";
 import { createAdmin } from "./mongodb-admin.ts";
@@ -86,8 +87,9 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
-  const streamFor = ({ onSourceEvent = () => undefined }: JoinOptions): StreamSettings => {
-    return { database, collection: names.outbox, onEvent: onSourceEvent, wake: () => notifyEnqueued(store) };
+  const streamFor = ({ onSourceEvent }: JoinOptions): StreamSettings => {
+    const onEvent = safeListener(onSourceEvent);
+    return { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
   };
 
   const store: MongoStore<SessionOf<Client>> = {

@@ -1,13 +1,22 @@
 import type { JoinOptions } from "../../core/contracts.ts";
 import { Mutex } from "../../core/mutex.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
-import type { Entered, LanePort, Limit, NewPage, NoPage, ParkedPage, Settlement, View } from "../../lanes/lane-port.ts";
+import type {
+  Entered,
+  LanePort,
+  Limit,
+  NewPage,
+  NoPage,
+  ParkedPage,
+  Settlement,
+  Tended,
+} from "../../lanes/lane-port.ts";
 import { requireSameStreams } from "../../lanes/relay-errors.ts";
 import { carryOutCommands } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
 import { loadBlockedSql, stillParkedSql, storedKeyOf } from "./parking-sql.ts";
-import { plainArray, type CopyRunner } from "./postgres-client.ts";
+import { plainArray, type CopyRunner, type Row } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { isCancelled, isPassing } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
@@ -37,6 +46,8 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   #view: RelayView | undefined;
   /** Nothing was read since the cursors were last put in order. */
   #tidied = false;
+  /** The answer to the last settle was lost: until it is sent again, cursors may be behind their rows. */
+  #inDoubt = false;
 
   constructor(sql: CopyRunner, names: Names, options: JoinOptions) {
     this.#sql = sql;
@@ -59,6 +70,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
 
   async enter(ongoing: readonly LogMessage[]): Promise<Entered<Cursor>> {
     this.#windows.forget();
+    this.#inDoubt = false;
     this.#cursors = await this.#ownership.enter();
     const lanes = this.#cursors.flatMap((cursor) => cursor.lanes);
     if (lanes.length === 0) return { parts: this.#cursors, keys: [], ongoing: new Set() };
@@ -73,7 +85,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     };
   }
 
-  async tend(cursors: readonly Cursor[]): Promise<{ view: View; renewed: boolean }> {
+  async tend(cursors: readonly Cursor[]): Promise<Tended> {
     // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
     const view = await this.#ownership.look();
     requireSound(view, this.#options.relay);
@@ -84,10 +96,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     const renewed = (await this.#ownership.renew(cursors)) && sameServer;
     const { paused, members, commands, scheduledInMs } = view;
     const self = this.#options.owner;
-    return {
-      view: { self, paused, members, lanes: laneViews(view), commands, scheduledInMs, outdated: false },
-      renewed,
-    };
+    // Taken by a statement that arrived after it was given up.
+    const isUnknown = (id: string) => cursors.every((cursor) => cursor.id !== id);
+    const outdated = view.cursors.some(({ id, owner, lanes }) => owner === self && lanes.length > 0 && isUnknown(id));
+    return { view: { self, paused, members, lanes: laneViews(view), commands, scheduledInMs, outdated }, renewed };
   }
 
   async take(lanes: readonly number[]): Promise<void> {
@@ -119,6 +131,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
       if (open !== undefined) return lessIfCancelled(this.#page(open, limit, alone));
       // The next window is opened when this one is settled.
       if (cursors.some(({ cur }) => cur !== undefined)) return "nothing";
+      if (this.#inDoubt) return "nothing";
       if (!this.#tidied && needsTidying(cursors)) return "untidy";
       const areCurrent = () => cursors === this.#cursors;
       const opened = await this.#fenced.run(() => this.#windows.open(cursors, areCurrent));
@@ -171,16 +184,25 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     const progress = progressOf(settlement);
     const reopen =
       settlement.mayOpenNext && progress.finish && this.#cursors.length === 1 && cursor.writes < RENUMBER_AFTER;
-    const input = { relay: this.#options.relay, lease: this.#lease, cursor, settlement, progress, reopen };
+    const clearSuspect = cursor.suspect !== undefined && isSettledBy(cursor.suspect, settlement);
+    const { relay } = this.#options;
+    const input = { relay, lease: this.#lease, cursor, settlement, progress, reopen, clearSuspect };
     const { text, params } = settleStatement(this.#names, input);
-    let [row] = await this.#sql.query(text, params);
-    // The answer to an earlier try may have been lost.
-    if (row === undefined) [row] = await this.#sql.query(writtenSql(this.#names), [cursor.id, settlement.token]);
+    let row: Row | undefined;
+    try {
+      [row] = await this.#sql.query(text, params);
+      // The answer to an earlier try may have been lost.
+      if (row === undefined) [row] = await this.#sql.query(writtenSql(this.#names), [cursor.id, settlement.token]);
+      this.#inDoubt = false;
+    } catch (error) {
+      this.#inDoubt = true;
+      throw error;
+    }
     if (row === undefined) return false;
     const [, cur, finished, lo] = row;
     cursor.seq++;
     cursor.writes++;
-    cursor.suspect = undefined;
+    if (clearSuspect) cursor.suspect = undefined;
     if (settlement.clearCrashes) cursor.crashes = 0;
     if (progress.finish) {
       Object.assign(cursor, {
@@ -215,6 +237,14 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     if (rest.length > 0) await this.#ownership.merge(first, rest);
     else await this.#ownership.renumber(first);
   }
+}
+
+function isSettledBy(ref: string, { pages, park, retried, unpark, dead }: Settlement<LogMessage, PageEnd>): boolean {
+  const messages = [
+    ...pages.flatMap((page) => page.messages),
+    ...[...park, ...retried, ...unpark, ...dead].map((one) => one.message),
+  ];
+  return messages.some((message) => message.ref === ref);
 }
 
 function needsTidying([first, ...rest]: readonly Cursor[]): boolean {

@@ -256,7 +256,7 @@ export class PostgresOwnership {
     const n = this.#names;
     const fences = [into, ...others];
     const rows = await this.#sql.query(
-      `with held as (select c.id, c.settled, c.crashes from ${n.cursor} c
+      `with held as (select c.id, c.settled, c.crashes, c.suspect, c.suspect_crashes from ${n.cursor} c
            join unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
              on c.id = f.id and ${FENCE} = f.fence and c.seq = f.seq
            where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
@@ -267,6 +267,8 @@ export class PostgresOwnership {
            where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
        update ${n.cursor} c set ${NEXT_OWNER},
          crashes = (select pg_catalog.max(crashes) from held),
+         suspect = (select suspect from held where suspect is not null order by suspect_crashes desc limit 1),
+         suspect_crashes = coalesce((select pg_catalog.max(suspect_crashes) from held where suspect is not null), 0),
          settled = c.settled + (select coalesce(pg_catalog.sum(settled), 0)::bigint from gone)
        from good where c.id = $8::text::bigint returning (select pg_catalog.count(*) from moved)`,
       [

@@ -23,6 +23,8 @@ export interface SettleInput {
   settlement: Settlement<LogMessage, PageEnd>;
   progress: Progress;
   lease: string;
+  /** What was tried alone is settled. */
+  clearSuspect: boolean;
   /** Finish the window and open the next one, if there is anything new: a round trip less for what waits. */
   reopen: boolean;
 }
@@ -75,7 +77,7 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     `last_write = ${add(settlement.token)}`,
   ];
   if (settlement.clearCrashes) sets.push("crashes = 0");
-  if (cursor.suspect !== undefined) sets.push("suspect = null", "suspect_crashes = 0");
+  if (input.clearSuspect) sets.push("suspect = null", "suspect_crashes = 0");
   if (settlement.published > 0) sets.push(`settled = settled + ${settlement.published}`);
   if (input.reopen) sets.push("prev = c.cur", "cur = n.cur", "fin = n.fin", "lo = n.lo", "done = 0");
   else if (progress.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
@@ -146,12 +148,12 @@ export function writtenSql(names: Names): string {
 }
 
 /** Every message of it went out, and the window goes on. */
-function isCommon({ cursor, settlement, progress }: SettleInput): boolean {
+function isCommon({ clearSuspect, settlement, progress }: SettleInput): boolean {
   const { park, retried, unpark, dead, block, unblock, published, clearCrashes } = settlement;
   const plain = park.length + retried.length + unpark.length + dead.length + block.length + unblock.length === 0;
   const wentOut = progress.messages > 0 && published === progress.messages;
   const goesOn = progress.done !== undefined && !progress.finish;
-  return plain && wentOut && goesOn && !clearCrashes && cursor.suspect === undefined;
+  return plain && wentOut && goesOn && !clearCrashes && !clearSuspect;
 }
 
 function commonStatement(names: Names, { relay, lease, cursor, settlement, progress }: SettleInput): SettleStatement {

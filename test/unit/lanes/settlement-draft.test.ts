@@ -5,7 +5,7 @@ import type { Stored } from "../../../src/lanes/lane-port.ts";
 import { SettlementDraft } from "../../../src/lanes/settlement-draft.ts";
 
 const NOW = 1000;
-const OPTIONS = { clearCrashes: false, mayOpenNext: true, followed: false };
+const OPTIONS = { clearCrashes: false, mayOpenNext: true, isFollowed: () => false };
 
 const published: Outcome = { status: "published" };
 const waiting: Outcome = { status: "waiting" };
