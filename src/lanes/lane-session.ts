@@ -5,7 +5,7 @@ import { planBalance } from "./balance.ts";
 import { BlockedKeys, type BlockedKey } from "./blocked-keys.ts";
 import { Caution } from "./caution.ts";
 import { ClaimsInHand, type LaneClaim } from "./claims-in-hand.ts";
-import type { Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
+import type { Entered, Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
 import { leaseLost, tooSlow } from "./relay-errors.ts";
 import { Settler } from "./settler.ts";
 
@@ -480,28 +480,36 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const sentAt = this.#clock.monotonic();
     const messages = [...ongoing].flatMap((claim) => (claim.ended ? [] : claim.messages));
     this.#loading = true;
-    const entered = await this.#port.enter([...new Set(messages)]).finally(() => (this.#loading = false));
-    // Given up meanwhile: then this load is void as well.
-    if (generation !== this.#generation) return;
-    // What was asked while it was loaded was asked about the parts of before.
-    this.#generation++;
-    this.#parts = entered.parts;
-    this.#caution.load(entered.parts);
+    try {
+      const entered = await this.#port.enter([...new Set(messages)]);
+      // Given up meanwhile: then this load is void as well.
+      if (generation !== this.#generation) return;
+      // What was asked while it was loaded was asked about the parts of before.
+      this.#generation++;
+      this.#load(entered, ongoing);
+      this.#extend(sentAt);
+    } finally {
+      this.#loading = false;
+    }
+  }
+
+  #load({ parts, keys, ongoing: stillParked }: Entered<P>, ongoing: ReadonlySet<LaneClaim<P, S, M>>): void {
+    this.#parts = parts;
+    this.#caution.load(parts);
     this.#keys.clear();
     const now = this.#clock.monotonic();
     const empty: BlockedKey[] = [];
-    for (const stored of entered.keys) {
+    for (const stored of keys) {
       const key = this.#keys.load(stored, now);
       if (key.parked === 0 && !key.held) empty.push(key);
     }
     this.#stale = false;
     for (const claim of ongoing) {
       // What the store has kept for it is taken back by another load.
-      if (!this.#carryOver(claim, entered.ongoing)) this.#enterSoon();
+      if (!this.#carryOver(claim, stillParked)) this.#enterSoon();
     }
-    this.#extend(sentAt);
-    for (const [part, keys] of Map.groupBy(empty, ({ lane }) => this.#partOf(lane))) {
-      if (part !== undefined) this.#free(part, keys);
+    for (const [part, those] of Map.groupBy(empty, ({ lane }) => this.#partOf(lane))) {
+      if (part !== undefined) this.#free(part, those);
     }
   }
 
