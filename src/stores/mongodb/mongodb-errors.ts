@@ -39,7 +39,7 @@ export function optionOfRelay(field: string): TxboxError {
 }
 
 export function noChangeStreams(sharded: boolean): TxboxError {
-  const polling = "leave out the source of the relay: it polls then";
+  const polling = 'create the relay with source: "polling"';
   return sharded
     ? new TxboxError("invalid_option", "Messages by change stream are not for sharded clusters", {
         field: "source",
