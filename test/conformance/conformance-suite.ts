@@ -6,6 +6,8 @@ import { targetFile, type CaseResult, type Target, type TargetResults } from "./
 export interface SuiteOptions<Feature extends string> {
   /** Cases that need one of these break the server that all share: they run one by one, after the others. */
   alone?: readonly Feature[];
+  /** All run one by one: the database has a single thread, on which short leases would run out. */
+  oneByOne?: boolean;
 }
 
 /** Runs a suite with vitest, several cases at once, and leaves the results for the matrix. */
@@ -13,7 +15,7 @@ export function conformanceSuite<Context, Feature extends string>(
   target: Target<Feature>,
   cases: readonly ConformanceCase<Context, Feature>[],
   context: (alone: boolean) => Promise<Context & AsyncDisposable>,
-  { alone = [] }: SuiteOptions<Feature> = {},
+  { alone = [], oneByOne = false }: SuiteOptions<Feature> = {},
 ): void {
   const results = new Map<string, CaseResult>();
   const hand = (some: readonly ConformanceCase<Context, Feature>[], byItself: boolean): void =>
@@ -35,7 +37,7 @@ export function conformanceSuite<Context, Feature extends string>(
     });
   const isAlone = ({ needs = [] }: ConformanceCase<Context, Feature>): boolean =>
     needs.some((feature) => alone.includes(feature));
-  describe.concurrent(`on ${target.id}`, () => {
+  describe(`on ${target.id}`, { concurrent: !oneByOne }, () => {
     hand(
       cases.filter((one) => !isAlone(one)),
       false,

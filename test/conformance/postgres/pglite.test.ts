@@ -19,5 +19,7 @@ describe("PGlite", () => {
   afterAll(() => driver.close());
 
   // There is one connection, so another process can only be another store on it.
-  conformanceSuite(pglite, storeConformance, () => postgresContext({ driver, other: driver, schemas }));
+  conformanceSuite(pglite, storeConformance, () => postgresContext({ driver, other: driver, schemas }), {
+    oneByOne: true,
+  });
 });
