@@ -108,9 +108,12 @@ export class Deliveries {
   }
 
   async #work(name: string | undefined, chain: Delivery[]): Promise<void> {
+    let givenBack = false;
     for (let delivery = chain[0]; delivery !== undefined; delivery = chain[0]) {
       try {
-        await this.#deliver(delivery);
+        // What was given back comes again: nothing that is in hand behind it may be handled before.
+        if (givenBack) await delivery.release();
+        else givenBack = (await this.#deliver(delivery)) === "given back";
       } catch (error) {
         // The broker could not be told; it delivers the message again.
         this.#outage(error, 0);
@@ -124,7 +127,7 @@ export class Deliveries {
   }
 
   /** Tries until it is done, dead, or no longer ours. */
-  async #deliver(delivery: Delivery): Promise<void> {
+  async #deliver(delivery: Delivery): Promise<"ended" | "given back"> {
     let attempts = delivery.attempts;
     let outages = 0;
     let verdict: Exclude<HandleResult, { status: "done" }> | undefined =
@@ -134,7 +137,10 @@ export class Deliveries {
         const result = await this.#try(delivery);
         if (result === undefined) break;
         if (outages > 0 && result.status !== "unavailable") this.#recovered();
-        if (result.status === "done") return delivery.done();
+        if (result.status === "done") {
+          await delivery.done();
+          return "ended";
+        }
         if (result.status !== "unavailable") attempts++;
         verdict =
           result.status === "failed" && attempts >= this.#settings.maxAttempts
@@ -146,7 +152,7 @@ export class Deliveries {
           await delivery.moveToDeadLetters(verdict.error, attempts);
           if (outages > 0) this.#recovered();
           this.#settings.emit({ type: "dead", ...this.#about(delivery, attempts, verdict.error) });
-          return;
+          return "ended";
         } catch (error) {
           // Where it should go is out: it is kept until that is back.
           await this.#pause(this.#outage(error, ++outages), delivery);
@@ -157,11 +163,12 @@ export class Deliveries {
         delivery.failed?.(attempts);
         const delayMs = backoffMs(attempts, this.#settings.backoff);
         this.#settings.emit({ type: "retry", delayMs, ...this.#about(delivery, attempts, verdict.error) });
-        if (delivery.message.key == null && delivery.postpone?.(delayMs) === true) return;
+        if (delivery.message.key == null && delivery.postpone?.(delayMs) === true) return "ended";
         await this.#pause(delayMs, delivery);
       }
     }
     await delivery.release();
+    return "given back";
   }
 
   /** Undefined when there was no place for it before the end. */

@@ -51,6 +51,27 @@ async function idle(deliveries: Deliveries): Promise<void> {
 }
 
 describe("deliveries", () => {
+  test("what is in hand behind one that was lost is given back, so that it is not handled before that comes again", async () => {
+    const handled: string[] = [];
+    const lost = new AbortController();
+    const { deliveries, take, log } = bench(async ({ id }) => {
+      handled.push(String(id));
+      if (id !== "a1" || lost.signal.aborted) return DONE;
+      lost.abort();
+      return { status: "failed", error: new Error("no") };
+    });
+    take("a1", "a", { signal: lost.signal });
+    take("a2", "a");
+    take("b1", "b");
+    await idle(deliveries);
+    expect(handled.toSorted()).toEqual(["a1", "b1"]);
+    expect(log.filter((line) => line.includes(" a"))).toEqual(["release a1", "release a2"]);
+    take("a1", "a");
+    take("a2", "a");
+    await idle(deliveries);
+    expect(handled.slice(-2), "what comes afterwards is handled as ever").toEqual(["a1", "a2"]);
+  });
+
   test("messages of a key go one after another, others beside them, never more than `concurrency`", async () => {
     let [running, most] = [0, 0];
     const order: string[] = [];
