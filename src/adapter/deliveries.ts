@@ -40,7 +40,7 @@ export class Deliveries {
   readonly #handle: Handle;
   readonly #settings: SubscriberSettings;
   /** Deliveries by key; the first of each is being handled or waits for its next attempt. */
-  readonly #chains = new Map<string, Delivery[]>();
+  readonly #chains = new Map<string, Link[]>();
   /** Ready to be handled, but for a free place. */
   readonly #ready: ((mayRun: boolean) => void)[] = [];
   readonly #onChange = new Set<() => void>();
@@ -76,15 +76,16 @@ export class Deliveries {
     this.#bytes += sizeOf(delivery.message);
     const name = nameOf(delivery.message);
     if (name === undefined) {
-      void this.#work(undefined, [delivery]);
+      void this.#work(undefined, [{ delivery, afterLossOf: new Set() }]);
       return;
     }
     const chain = this.#chains.get(name);
     if (chain !== undefined) {
-      chain.push(delivery);
+      const lost = chain.filter((ahead) => this.#givenUp(ahead.delivery));
+      chain.push({ delivery, afterLossOf: new Set(lost.map((ahead) => ahead.delivery)) });
       return;
     }
-    const first = [delivery];
+    const first = [{ delivery, afterLossOf: new Set<Delivery>() }];
     this.#chains.set(name, first);
     void this.#work(name, first);
   }
@@ -107,13 +108,14 @@ export class Deliveries {
     while (this.#inHand > 0) await this.#change();
   }
 
-  async #work(name: string | undefined, chain: Delivery[]): Promise<void> {
-    let givenBack = false;
-    for (let delivery = chain[0]; delivery !== undefined; delivery = chain[0]) {
+  async #work(name: string | undefined, chain: Link[]): Promise<void> {
+    const givenBack: Delivery[] = [];
+    for (let link = chain[0]; link !== undefined; link = chain[0]) {
+      const { delivery, afterLossOf } = link;
       try {
-        // What was given back comes again: nothing that is in hand behind it may be handled before.
-        if (givenBack) await delivery.release();
-        else givenBack = (await this.#deliver(delivery)) === "given back";
+        // What was given back comes again: nothing that was in hand behind it may be handled before.
+        if (givenBack.some((lost) => !afterLossOf.has(lost))) await delivery.release();
+        else if ((await this.#deliver(delivery)) === "given back") givenBack.push(delivery);
       } catch (error) {
         // The broker could not be told; it delivers the message again.
         this.#outage(error, 0);
@@ -220,6 +222,13 @@ export class Deliveries {
     this.#onChange.clear();
     for (const resolve of waiting) resolve();
   }
+}
+
+/** A message in the chain of its key. */
+interface Link {
+  readonly delivery: Delivery;
+  /** Those ahead of it that were lost already when it came: it may be their repeat, or behind that. */
+  readonly afterLossOf: ReadonlySet<Delivery>;
 }
 
 /** Messages of one name are handled one after another: those of a key, and a message and its repeats. */

@@ -57,6 +57,7 @@ describe("deliveries", () => {
     const { deliveries, take, log } = bench(async ({ id }) => {
       handled.push(String(id));
       if (id !== "a1" || lost.signal.aborted) return DONE;
+      await sleep(5);
       lost.abort();
       return { status: "failed", error: new Error("no") };
     });
