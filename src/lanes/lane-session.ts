@@ -63,7 +63,12 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       validUntil: () => this.#validUntil,
       mayOpenNext: () => this.#mayOpenNext(),
       leaseLost: () => leaseLost(options.relay),
-      onFailure: () => this.#invalidate(),
+      onFailure: (error) => {
+        if (port.isSlow(error)) this.#askForLess();
+        this.#invalidate();
+      },
+      // Only what could be written shows that it was not too much.
+      onWritten: () => (this.#limit = Math.min(options.batch.messages, this.#limit * 2)),
     });
   }
 
@@ -125,9 +130,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (this.#ending || this.#paused || this.#parts.length === 0) return undefined;
     if (this.#caution.limit !== undefined && !this.#isIdle) return undefined;
     try {
-      const claim = await (kind === "new" ? this.#claimNew() : this.#claimParked());
-      if (typeof claim === "object") this.#limit = Math.min(this.#options.batch.messages, this.#limit * 2);
-      return claim;
+      return await (kind === "new" ? this.#claimNew() : this.#claimParked());
     } catch (error) {
       // Something may have been claimed though the answer was lost. What is in hand is settled first, or it would go again.
       this.#enterSoon();
@@ -224,7 +227,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
         this.#invalidate();
         return undefined;
       case "slow":
-        this.#limit = Math.max(1, Math.floor(this.#limit / 4));
+        this.#askForLess();
         this.#enterSoon();
         return undefined;
       case "untidy":
@@ -237,6 +240,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
         }
         return undefined;
     }
+  }
+
+  #askForLess(): void {
+    this.#limit = Math.max(1, Math.floor(this.#limit / 4));
   }
 
   #newClaim(
