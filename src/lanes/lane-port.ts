@@ -232,4 +232,6 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   tidy(parts: readonly P[]): Promise<void>;
   /** The same may work in a moment: the connection broke, or the server is about to be back. */
   isPassing(error: unknown): boolean;
+  /** The server gave up by itself and changed nothing: less is to be asked of it at a time. */
+  isSlow(error: unknown): boolean;
 }

@@ -67,7 +67,12 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       oldestInHand: () => this.#claims.oldest,
       handedOut: () => this.#claims.handedOut,
       leaseLost: () => leaseLost(options.relay),
-      onFailure: () => this.#invalidate(),
+      onFailure: (error) => {
+        if (port.isSlow(error)) this.#askForLess();
+        this.#invalidate();
+      },
+      // Only what could be written shows that it was not too much.
+      onWritten: () => (this.#limit = Math.min(options.batch.messages, this.#limit * 2)),
     });
   }
 
@@ -133,9 +138,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (this.#ending || this.#paused || this.#parts.length === 0) return undefined;
     if (this.#isCareful && !this.#isIdle) return undefined;
     try {
-      const claim = await (kind === "new" ? this.#claimNew() : this.#claimParked());
-      if (typeof claim === "object") this.#limit = Math.min(this.#options.batch.messages, this.#limit * 2);
-      return claim;
+      return await (kind === "new" ? this.#claimNew() : this.#claimParked());
     } catch (error) {
       // Something may have been claimed though the answer was lost. What is in hand is settled first, or it would go again.
       this.#enterSoon();
@@ -239,7 +242,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       case "slow":
         this.#enterSoon();
         if (this.#limit === 1) throw tooSlow(this.#options.relay);
-        this.#limit = Math.max(1, Math.floor(this.#limit / 4));
+        this.#askForLess();
         return "again";
       case "untidy":
         this.#chores.push(() => this.#port.tidy(this.#parts));
@@ -251,6 +254,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
         }
         return undefined;
     }
+  }
+
+  #askForLess(): void {
+    this.#limit = Math.max(1, Math.floor(this.#limit / 4));
   }
 
   #newClaim(

@@ -20,7 +20,8 @@ export interface SettlerOptions<P extends Part, S extends Stored, M> {
   /** For what a fence has refused. */
   leaseLost: () => unknown;
   /** What is in memory no longer holds. */
-  onFailure: () => void;
+  onFailure: (error: unknown) => void;
+  onWritten: () => void;
 }
 
 /** Writes outcomes: one write under way at a time, and what is reported meanwhile shares the next one of its part. */
@@ -91,9 +92,10 @@ export class Settler<P extends Part, S extends Stored, M> {
       this.#drafts.delete(part);
       try {
         await this.#write(part, draft);
+        this.#options.onWritten();
         for (const waiter of draft.waiters) waiter.resolve();
       } catch (error) {
-        this.#options.onFailure();
+        this.#options.onFailure(error);
         for (const waiter of draft.waiters) waiter.reject(error);
       }
     }

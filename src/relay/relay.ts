@@ -52,14 +52,26 @@ export function createRelay(options: RelayOptions): Relay {
 /** Where a relay is in its life; `failed` has ended by itself and may be started anew. */
 type Life = "idle" | "starting" | "running" | "stopping" | "failed";
 
+/** From one start to the next. What a stop has left behind ends with the signals of its own run, and touches no later one. */
+interface Run {
+  /** Nothing more is begun. */
+  readonly stopping: AbortController;
+  /** What is under way is given up. */
+  readonly giveUp: AbortController;
+  /** The lease is no longer kept. */
+  readonly done: AbortController;
+}
+
+function newRun(): Run {
+  return { stopping: new AbortController(), giveUp: new AbortController(), done: new AbortController() };
+}
+
 class StandingRelay implements Relay {
   readonly #settings: RelaySettings;
   #life: Life = "idle";
   #starting: Promise<void> | undefined;
   #ending: Promise<void> | undefined;
-  #stopping = new AbortController();
-  #giveUp = new AbortController();
-  #done = new AbortController();
+  #run: Run = newRun();
   #worker: RelayWorker | undefined;
   #session: QueueSession | undefined;
   #sessionState: SessionState | undefined;
@@ -75,8 +87,7 @@ class StandingRelay implements Relay {
     await this.#ending?.catch(() => undefined);
     if (this.#life === "failed") await this.#endFailed();
     if (this.#life !== "idle") return this.#starting;
-    this.#begin();
-    this.#starting = this.#startUp();
+    this.#starting = this.#startUp(this.#begin());
     return this.#starting;
   }
 
@@ -87,23 +98,23 @@ class StandingRelay implements Relay {
     if (this.#life === "failed") this.#life = "idle";
   }
 
-  async #startUp(): Promise<void> {
+  async #startUp(run: Run): Promise<void> {
     const { name, owner, emit, store } = this.#settings;
     try {
-      await this.#join();
+      await this.#join(run);
     } catch (error) {
-      if (this.#life !== "starting") return;
+      if (!this.#isStarting(run)) return;
       if (!mayPass(error, store)) {
         this.#life = "idle";
         throw error;
       }
       this.#report(error);
     }
-    if (this.#life !== "starting") return;
+    if (!this.#isStarting(run)) return;
     this.#life = "running";
     emit({ type: "started", relay: name, owner });
-    this.#tasks = [this.#live()];
-    if (this.#settings.maintenance) this.#tasks.push(this.#maintenanceLoop());
+    this.#tasks = [this.#live(run)];
+    if (this.#settings.maintenance) this.#tasks.push(this.#maintenanceLoop(run));
   }
 
   stop({ deadlineMs = 10_000 }: { deadlineMs?: number } = {}): Promise<void> {
@@ -117,19 +128,18 @@ class StandingRelay implements Relay {
 
   async #end(before: Life, deadlineMs: number): Promise<void> {
     const { clock, emit, name, publisher, deadLetters } = this.#settings;
+    const { stopping, giveUp, done } = this.#run;
     const endsAt = clock.monotonic() + deadlineMs;
-    this.#stopping.abort();
-    const timer = setTimeout(() => this.#giveUp.abort(), deadlineMs);
+    stopping.abort();
+    const timer = setTimeout(() => giveUp.abort(), deadlineMs);
     const hardStop = new Promise<void>((resolve) => {
       // A publisher that ignores its signal is left behind: its messages go out again elsewhere.
-      this.#giveUp.signal.addEventListener("abort", () => setTimeout(resolve, Math.min(1000, deadlineMs)), {
-        once: true,
-      });
+      giveUp.signal.addEventListener("abort", () => setTimeout(resolve, Math.min(1000, deadlineMs)), { once: true });
     });
     const started = this.#starting?.catch(() => undefined);
     await Promise.race([Promise.all([started, ...this.#tasks]), hardStop]);
     clearTimeout(timer);
-    this.#done.abort();
+    done.abort();
     // A database or a broker that hangs must not keep the process.
     const leftMs = Math.max(GOODBYE_MS, endsAt - clock.monotonic());
     try {
@@ -148,21 +158,24 @@ class StandingRelay implements Relay {
         fix: "Use a relay of its own for drainOnce, or stop this one first",
       });
     }
-    this.#begin();
-    const timer = setTimeout(() => this.#stopping.abort(), deadlineMs);
+    const run = this.#begin();
+    const timer = setTimeout(() => run.stopping.abort(), deadlineMs);
     try {
-      await (this.#starting = this.#join());
-      if (this.#isIn("starting")) this.#life = "running";
-      const work = this.#work({ untilEmpty: true, max });
+      await (this.#starting = this.#join(run));
+      // Stopped long since.
+      if (run.done.signal.aborted) return { published: 0, retried: 0, dead: 0, lanes: 0 };
+      const worker = this.#worker!;
+      if (this.#isStarting(run)) this.#life = "running";
+      const work = this.#work(run, { untilEmpty: true, max });
       this.#tasks = [work];
       await work;
-      return { ...this.#worker!.totals, lanes: this.#sessionState?.lanes ?? 0 };
+      return { ...worker.totals, lanes: this.#sessionState?.lanes ?? 0 };
     } finally {
       clearTimeout(timer);
-      this.#done.abort();
-      await this.#leave();
+      run.done.abort();
+      if (this.#run === run) await this.#leave();
       // A stop that came meanwhile ends it.
-      if (!this.#isIn("stopping")) this.#life = "idle";
+      if (this.#run === run && !this.#isIn("stopping")) this.#life = "idle";
     }
   }
 
@@ -181,27 +194,31 @@ class StandingRelay implements Relay {
     return this.#life === life;
   }
 
-  #begin(): void {
+  #isStarting(run: Run): boolean {
+    return this.#run === run && this.#isIn("starting");
+  }
+
+  #begin(): Run {
     this.#life = "starting";
     this.#tasks = [];
-    this.#stopping = new AbortController();
-    this.#giveUp = new AbortController();
-    this.#done = new AbortController();
+    this.#run = newRun();
+    return this.#run;
   }
 
-  async #live(): Promise<void> {
+  async #live(run: Run): Promise<void> {
     const { leaseMs, clock } = this.#settings;
-    while (this.#session === undefined && !this.#stopping.signal.aborted) {
-      await clock.sleep(Math.min(1000, leaseMs / 3), this.#stopping.signal);
-      await this.#join().catch((error: unknown) => this.#report(error));
+    const { signal } = run.stopping;
+    while (!signal.aborted && this.#session === undefined) {
+      await clock.sleep(Math.min(1000, leaseMs / 3), signal);
+      await this.#join(run).catch((error: unknown) => this.#report(error));
     }
-    if (this.#session !== undefined) await this.#work();
+    if (!run.done.signal.aborted && this.#session !== undefined) await this.#work(run);
   }
 
-  async #join(): Promise<void> {
+  async #join(run: Run): Promise<void> {
     const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked, source, emit } = this.#settings;
     await store.migrator.check();
-    this.#session = await store.queue.join({
+    const session = await store.queue.join({
       relay: name,
       owner,
       leaseMs,
@@ -213,17 +230,21 @@ class StandingRelay implements Relay {
       source,
       onSourceEvent: emit,
     });
-    this.#worker = new RelayWorker(this.#settings, this.#session, {
-      stopping: this.#stopping.signal,
-      giveUp: this.#giveUp.signal,
-    });
+    if (run.done.signal.aborted) {
+      // Stopped long since: nobody else would give these lanes back.
+      await session.leave().catch(() => undefined);
+      return;
+    }
+    this.#session = session;
+    const { stopping, giveUp } = run;
+    this.#worker = new RelayWorker(this.#settings, session, { stopping: stopping.signal, giveUp: giveUp.signal });
   }
 
   /** The lease is kept until the last batch in hand is settled. */
-  async #work(limit?: WorkLimit): Promise<void> {
-    const tending = this.#tendLoop(this.#session!);
+  async #work(run: Run, limit?: WorkLimit): Promise<void> {
+    const tending = this.#tendLoop(run, this.#session!);
     await this.#worker!.run(limit);
-    this.#done.abort();
+    run.done.abort();
     await tending;
   }
 
@@ -237,14 +258,15 @@ class StandingRelay implements Relay {
   }
 
   /** Keeps the lease and the share of lanes, on its own timer: a slow publisher must not cost the lease. */
-  async #tendLoop(session: QueueSession): Promise<void> {
+  async #tendLoop(run: Run, session: QueueSession): Promise<void> {
     const { leaseMs, clock, name, emit } = this.#settings;
     const everyMs = Math.min(1000, leaseMs / 3);
-    const signal = this.#done.signal;
+    const { signal } = run.done;
     while (!signal.aborted) {
       let wait = everyMs;
       try {
-        this.#noteState(await session.tend());
+        const state = await session.tend();
+        if (this.#session === session) this.#noteState(state);
         const left = (session.nextScheduledAt() ?? 0) - clock.monotonic();
         // What was due already has just been brought in, or could not be.
         if (left > 0) wait = Math.min(everyMs, Math.max(5, left));
@@ -252,8 +274,8 @@ class StandingRelay implements Relay {
         this.#report(error);
         if (errorCode(error) === "relay_dropped") {
           emit({ type: "failed", relay: name, error: describeError(error) });
-          this.#stopping.abort();
-          if (this.#life === "running") this.#life = "failed";
+          run.stopping.abort();
+          if (this.#run === run && this.#life === "running") this.#life = "failed";
           return;
         }
       }
@@ -276,9 +298,9 @@ class StandingRelay implements Relay {
       emit({ type: state.full ? "full" : "not_full", relay: name, parked: state.parked });
   }
 
-  async #maintenanceLoop(): Promise<void> {
+  async #maintenanceLoop({ stopping }: Run): Promise<void> {
     const { store, clock, name, emit } = this.#settings;
-    const signal = this.#stopping.signal;
+    const { signal } = stopping;
     await clock.sleep(FIRST_MAINTENANCE_MS, signal);
     while (!signal.aborted) {
       try {

@@ -52,6 +52,7 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
   }
 
   isPassing = (): boolean => true;
+  isSlow = (): boolean => false;
 
   open(): Promise<void> {
     return this.#send(() => undefined);

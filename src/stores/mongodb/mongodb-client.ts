@@ -4,6 +4,7 @@ import { TxboxError } from "../../core/errors.ts";
 export interface MongoClientLike {
   db(name?: string): object;
   startSession(): MongoSession;
+  connect?(): Promise<unknown>;
 }
 
 /** A ClientSession of the driver; mongoose hands out the same. */

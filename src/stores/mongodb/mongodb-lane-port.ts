@@ -43,6 +43,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
   readonly keysPerClaim: number = 100;
   readonly promotesAlone: boolean = true;
   readonly isPassing: (error: unknown) => boolean = isPassing;
+  readonly isSlow: (error: unknown) => boolean = isTimeExpired;
   readonly #tables: Tables;
   readonly #options: JoinOptions;
   readonly #clock: Clock;

@@ -87,6 +87,21 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
+  const migrator = createMigrator({ database, names, retentionMs });
+
+  /** Every start of a relay begins with it. */
+  async function check(): Promise<void> {
+    try {
+      await migrator.check();
+    } catch (error) {
+      // The driver never again uses a client whose first connection failed, unless it is told to connect.
+      if ((error as Error | undefined)?.name !== "MongoTopologyClosedError" || client.connect === undefined)
+        throw error;
+      await client.connect();
+      await migrator.check();
+    }
+  }
+
   const streamFor = ({ onSourceEvent }: JoinOptions): StreamSettings => {
     const onEvent = safeListener(onSourceEvent);
     return { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
@@ -111,7 +126,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     ledger: createLedger({ client, tables, transactions, receiptRetentionMs }) as Ledger<unknown> as Ledger<
       SessionOf<Client>
     >,
-    migrator: createMigrator({ database, names, retentionMs }),
+    migrator: { ...migrator, check },
     maintenance: createMaintenance({ tables }),
     admin: createAdmin({ tables }),
     classify,

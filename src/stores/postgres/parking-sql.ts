@@ -63,7 +63,7 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
 
 /**
  * Carries out the commands on dead letters of a cursor's lanes: requeued ones are parked again, in order with what waits
- * for their key already; a discarded one no longer blocks its key. Parameters: id, fence, seq, relay, lanes.
+ * for their key already; a discarded one no longer blocks its key. Parameters: id, fence, seq, relay, lanes, limit.
  */
 export function commandSql(names: Names): string {
   const n = names;
@@ -72,30 +72,41 @@ with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_curre
     where ${fenced(1, 2, 3)} and ${SOUND} returning c.id, ${DURABLE}),
 due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
     where d.relay = $4::text and d.command is not null and d.lane = any ($5::text::smallint[])
-    order by d.position limit 1000),
+    order by d.position limit $6::text::int),
 told as (update ${n.dead} d set command = null, blocks = false, changed_at = pg_catalog.clock_timestamp(),
     state = case d.command when 'requeue' then 'requeued' else 'discarded' end
     from due where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
 kept as (insert into ${n.kept_message} (position, xid, ${COPIED_COLUMNS})
     select position, pg_catalog.pg_current_xact_id(), ${COPIED_COLUMNS} from told where state = 'requeued'
     on conflict (position) do update set position = excluded.position),
-keyed as (select told.*, case when solo = 0 then key else '' end as block_key,
-    -- As in BlockedKeys: no index could hold a longer name.
-    case when pg_catalog.octet_length(stream) > 1024 then pg_catalog.left(stream, 256) else stream end as block_stream from told),
+keyed as (select told.*, ${blockKey("told")} as block_key, ${blockStream("told")} as block_stream from told),
 parked as (insert into ${n.parked} (relay, position, lane, stream, key, solo)
     select relay, position, lane, block_stream, block_key, solo from keyed where state = 'requeued' on conflict do nothing),
+-- Another dead letter of the key may hold it still. All keys are looked up at once: one by one, many would take for ever.
+touched as (select block_stream, block_key, solo, pg_catalog.min(lane) as lane, pg_catalog.min(position) as position,
+    pg_catalog.bool_or(holds) as held
+    from (select block_stream, block_key, solo, lane, position, false as holds from keyed where state = 'requeued' or blocked
+      union all
+      select ${blockStream("d")}, ${blockKey("d")}, d.solo, null, null, true from ${n.dead} d
+      where d.relay = $4::text and d.state = 'dead' and d.blocks and d.lane = any ($5::text::smallint[])
+        and (d.command is null or d.position > (select pg_catalog.max(position) from due))
+        and exists (select 1 from ${n.blocked} where relay = $4::text and next_at = 'infinity')) k
+    group by block_stream, block_key, solo having not pg_catalog.bool_and(holds)),
 freed as (insert into ${n.blocked} as b (relay, lane, stream, key, solo, position, attempts, next_at)
-    select relay, pg_catalog.min(lane), block_stream, block_key, solo, pg_catalog.min(position), 0, pg_catalog.clock_timestamp() from keyed
-    where state = 'requeued' or blocked group by relay, block_stream, block_key, solo
+    select $4::text, lane, block_stream, block_key, solo, position, 0,
+      case when held then 'infinity'::timestamptz else pg_catalog.clock_timestamp() end from touched
     on conflict (relay, stream, key, solo) do update
       set position = least(nullif(b.position, 0), excluded.position), attempts = 0, last_error = null, errors = '[]',
-        -- Another dead letter of the key may block it still.
-        next_at = case when exists (select 1 from ${n.dead} d where d.relay = b.relay and d.stream = b.stream
-            and d.solo = b.solo and case when d.solo = 0 then d.key else '' end = b.key and d.state = 'dead' and d.blocks
-            and not exists (select 1 from told where told.position = d.position))
-          then 'infinity'::timestamptz else pg_catalog.clock_timestamp() end)
+        next_at = excluded.next_at)
 select pg_catalog.count(*) from told`;
 }
+
+/** How a key is named among the blocked ones. */
+const blockKey = (row: string): string => `case when ${row}.solo = 0 then ${row}.key else '' end`;
+
+/** As in BlockedKeys: no index could hold a longer name. */
+const blockStream = (row: string): string =>
+  `case when pg_catalog.octet_length(${row}.stream) > 1024 then pg_catalog.left(${row}.stream, 256) else ${row}.stream end`;
 
 /** Moves due scheduled messages into the log, one process at a time; ms until the next one. Parameter: lock scope. */
 export function promoteSql(names: Names): string {

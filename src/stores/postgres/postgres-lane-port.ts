@@ -12,7 +12,7 @@ import type {
   Tended,
 } from "../../lanes/lane-port.ts";
 import { requireSameStreams } from "../../lanes/relay-errors.ts";
-import { carryOutCommands } from "./commands.ts";
+import { carryOutCommands, MOST_COMMANDS } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
 import { loadBlockedSql, stillParkedSql, storedKeyOf } from "./parking-sql.ts";
@@ -33,6 +33,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly keysPerClaim: number = 256;
   readonly promotesAlone: boolean = false;
   readonly isPassing: (error: unknown) => boolean = isPassing;
+  readonly isSlow: (error: unknown) => boolean = isCancelled;
   readonly #sql: CopyRunner;
   readonly #names: Names;
   readonly #options: JoinOptions;
@@ -44,6 +45,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly #fenced: Mutex = new Mutex();
   #cursors: readonly Cursor[] = [];
   #view: RelayView | undefined;
+  #commandsAtATime = MOST_COMMANDS;
   /** Nothing was read since the cursors were last put in order. */
   #tidied = false;
   /** The answer to the last settle was lost: until it is sent again, cursors may be behind their rows. */
@@ -225,8 +227,9 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     return promoteDue(this.#sql, this.#names);
   }
 
-  carryOut(cursors: readonly Cursor[]): Promise<void> {
-    return carryOutCommands(this.#sql, this.#names, this.#options.relay, cursors);
+  async carryOut(cursors: readonly Cursor[]): Promise<void> {
+    const limit = Math.min(MOST_COMMANDS, this.#commandsAtATime * 2);
+    this.#commandsAtATime = await carryOutCommands(this.#sql, this.#names, this.#options.relay, cursors, limit);
   }
 
   /** Between windows: one cursor instead of several, and now and then a fresh row. */

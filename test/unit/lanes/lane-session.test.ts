@@ -35,11 +35,11 @@ async function processOf(database: MemoryLanes, owner: string) {
     session,
     hold: () => (held = []),
     /** Lets the first of what is held go. */
-    async step() {
+    step: async () => {
       held?.shift()?.();
       await turn();
     },
-    async release() {
+    release: async () => {
       const waiting = held ?? [];
       held = undefined;
       for (const go of waiting) go();

@@ -16,19 +16,20 @@ interface Stage {
 
 interface Script {
   join?: () => Promise<unknown>;
+  claim?: () => Promise<undefined>;
   tend?: () => Promise<unknown>;
   leave?: () => Promise<void>;
   close?: () => Promise<void>;
 }
 
-function stage({ join, tend, leave, close }: Script = {}): Stage {
+function stage({ join, claim, tend, leave, close }: Script = {}): Stage {
   const events: string[] = [];
   const calls: string[] = [];
   let open = 0;
   const session: Partial<QueueSession> = {
     validUntil: Number.POSITIVE_INFINITY,
     isCurrent: () => true,
-    claim: async () => undefined,
+    claim: async () => claim?.(),
     nextRetryAt: () => undefined,
     nextScheduledAt: () => undefined,
     async tend() {
@@ -118,6 +119,39 @@ describe("the life of a relay", () => {
     expect([relay.state().running, open()]).toEqual([true, 1]);
     await relay.stop();
     expect(open()).toBe(0);
+  });
+
+  it("tends its new session though the work of the last one ends only now", async () => {
+    const hanging = Promise.withResolvers<undefined>();
+    let tended = 0;
+    const { relay } = stage({ claim: () => hanging.promise, tend: async () => tended++ });
+    await relay.start();
+    await relay.stop({ deadlineMs: 1 });
+    await relay.start();
+    hanging.resolve(undefined);
+    await sleep(10);
+    const before = tended;
+    await expect.poll(() => tended, { timeout: 3000 }).toBeGreaterThan(before);
+    await relay.stop();
+  });
+
+  it("leaves a session that it gets long after the stop, and keeps its new one", async () => {
+    const joining = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let joins = 0;
+    const { relay, events, open } = stage({ join: () => joining[joins++]!.promise });
+    const first = relay.start();
+    await sleep(1);
+    await relay.stop({ deadlineMs: 1 });
+    const second = relay.start();
+    await sleep(1);
+    joining[0]!.resolve();
+    await first;
+    expect([open(), events]).toEqual([0, []]);
+    joining[1]!.resolve();
+    await second;
+    expect([open(), relay.state().running, events]).toEqual([1, true, ["started"]]);
+    await relay.stop();
+    expect([open(), events]).toEqual([0, ["started", "stopped"]]);
   });
 
   it("starts after the stop that is under way", async () => {
