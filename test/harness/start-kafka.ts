@@ -123,7 +123,7 @@ class LocalKafka implements KafkaServer {
 
   /** As a part of that cluster, or as one of its own. */
   async format(cluster?: string): Promise<void> {
-    const id = cluster ?? randomBytes(16).toString("base64url");
+    const id = cluster ?? randomBytes(16).toString("base64url").replace(/^-/, "A");
     const alone = cluster === undefined ? ["--standalone"] : [];
     const args = ["format", ...alone, "-t", id, "-c", this.#properties];
     await mustRun(this.#java, ["-Xmx256m", ...JAVA_FLAGS, "-cp", this.#classPath, "kafka.tools.StorageTool", ...args], {

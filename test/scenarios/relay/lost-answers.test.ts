@@ -9,14 +9,15 @@ import { RecordingPublisher, upTo } from "../support/recording-publisher.ts";
 
 /** The server has done what it was asked, and the answer is lost: the worst moment for a connection to break. */
 const STATEMENTS: readonly [what: string, pattern: RegExp][] = [
-  ["opening a window", /set\s+cur = pg_current_snapshot/],
+  ["opening a window", /set\s+cur = pg_catalog\.pg_current_snapshot/],
   ["settling", /commit_mode from c/],
   ["settling a batch in the middle of a window", /from "txbox"\."settle_once"/],
   ["settling the end of a window and opening the next", /news as materialized/],
   ["settling with a failed message", /insert into "txbox"\."blocked"/],
   ["reading a page", /copy \(.*pg_visible_in_snapshot\(xid/s],
   ["reading parked messages", /cross join lateral/],
-  ["renewing the lease", /insert into "txbox"\."member"/],
+  ["joining, or loading anew", /insert into "txbox"\."member"/],
+  ["renewing the lease", /renewed as \(update "txbox"\."cursor"/],
   ["looking around", /'scheduledInMs'/],
   ["taking over", /skip locked/],
   ["loading the lanes", /array_agg\(l\.lane/],

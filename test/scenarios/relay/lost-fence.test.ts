@@ -7,9 +7,9 @@ import { type InterceptingPool, interceptingPool } from "../support/intercepting
 import { outboxDatabase, type OutboxDatabase, series } from "../support/outbox-database.ts";
 import { RecordingPublisher, upTo } from "../support/recording-publisher.ts";
 
-const OPENING = /set\s+cur = pg_current_snapshot/;
+const OPENING = /set\s+cur = pg_catalog\.pg_current_snapshot/;
 const READING_A_PAGE = /copy \(.*pg_visible_in_snapshot\(xid/s;
-const RENEWING = /insert into "txbox"\."member"/;
+const RENEWING = /renewed as \(update "txbox"\."cursor"/;
 
 describe.skipIf(!hasPostgres())("a relay whose view of its cursor is wrong", () => {
   let database: OutboxDatabase;
