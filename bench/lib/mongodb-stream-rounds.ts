@@ -1,8 +1,7 @@
 import type { MongoClient, Timestamp } from "mongodb";
-import { createRelay } from "../../src/index.ts";
+import { createRelay, type Relay, type RelayOptions } from "../../src/index.ts";
 import { createMongoStore } from "../../src/stores/mongodb/index.ts";
 import { countingPublisher, type Drained, fillTxbox } from "./mongodb-rounds.ts";
-import { bySource } from "../../test/support/by-source.ts";
 
 const BATCH = 1000;
 
@@ -24,15 +23,32 @@ export async function fillForStream(client: MongoClient, name: string, messages:
 /** A relay with its defaults, by change stream. */
 export async function drainByStream(client: MongoClient, name: string): Promise<Drained & { from: string }> {
   let from = "nowhere";
-  const store = bySource(
-    createMongoStore({ client, collection: name }),
-    "stream",
-    (event) => (from = event.type === "stream_started" ? event.from : event.type),
-  );
+  const onEvent = (event: { type: string; from?: string }): void => {
+    if (event.type.startsWith("stream_")) from = event.from ?? event.type;
+  };
   const { publisher, handled } = countingPublisher();
+  const relay = streamingRelay(
+    { client, collection: name },
+    { name: "bench", publisher, maintenance: false, batchSize: BATCH },
+    onEvent,
+  );
   const started = performance.now();
-  await createRelay({ store, name: "bench", publisher, maintenance: false, batchSize: BATCH }).drainOnce();
+  await relay.drainOnce();
   return { handled: handled(), ms: performance.now() - started, from };
+}
+
+/** Until 0.2 the source was an option of the store. */
+function streamingRelay(
+  options: Parameters<typeof createMongoStore>[0],
+  relay: Omit<RelayOptions, "store" | "source" | "onEvent">,
+  onEvent: (event: { type: string; from?: string }) => void,
+): Relay {
+  try {
+    return createRelay({ store: createMongoStore(options), source: "stream", onEvent, ...relay });
+  } catch {
+    const before = { ...options, source: "changeStream", onEvent };
+    return createRelay({ store: createMongoStore(before), ...relay });
+  }
 }
 
 const LANES = Array.from({ length: 64 }, (_, lane) => lane);
