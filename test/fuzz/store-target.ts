@@ -4,6 +4,7 @@ import type { Store } from "../../src/core/contracts.ts";
 import { createMongoStore } from "../../src/stores/mongodb/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import { startMongodb } from "../harness/index.ts";
+import { inTransaction } from "../support/in-transaction.ts";
 
 export type StoreName = "postgres" | "mongodb";
 
@@ -25,20 +26,7 @@ async function postgresTarget(url: string): Promise<StoreTarget> {
   const pool = new pg.Pool({ connectionString: url, max: 8 });
   return {
     store: createPostgresStore({ client: pool }) as unknown as Store<object>,
-    async transaction(run) {
-      const client = await pool.connect();
-      try {
-        await client.query("begin");
-        const result = await run(client);
-        await client.query("commit");
-        return result;
-      } catch (error) {
-        await client.query("rollback");
-        throw error;
-      } finally {
-        client.release();
-      }
-    },
+    transaction: (run) => inTransaction(pool, run),
     [Symbol.asyncDispose]: () => pool.end(),
   };
 }

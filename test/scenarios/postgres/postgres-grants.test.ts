@@ -7,6 +7,7 @@ import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import type { TestDatabase } from "../../harness/index.ts";
 import { createSubscription } from "../../support/subscription.ts";
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
+import { inTransaction } from "../../support/in-transaction.ts";
 
 const NAMES = { schema: 'Gr"ants', tablePrefix: "o'dd_" };
 const ROLES = { writer: 'app "writer"', consumer: "app'consumer", relay: "app\\relay", maintainer: "App Maintainer" };
@@ -45,28 +46,13 @@ describe.skipIf(!hasPostgres())("grants", () => {
     return { pool, store: createPostgresStore({ client: pool, ...NAMES }) };
   }
 
-  async function transaction<T>(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<T>): Promise<T> {
-    const client = await pool.connect();
-    try {
-      await client.query("begin");
-      const result = await run(client);
-      await client.query("commit");
-      return result;
-    } catch (error) {
-      await client.query("rollback");
-      throw error;
-    } finally {
-      client.release();
-    }
-  }
-
   it("let a writer enqueue in every way", async () => {
     const { pool, store } = as(ROLES.writer);
     await store.migrator.check();
     const outbox = createOutbox({ store });
     const message = { stream: "s", type: "t", payload: 1 };
     const later = new Date(Date.now() + 60_000);
-    await transaction(pool, async (tx) => {
+    await inTransaction(pool, async (tx) => {
       await outbox.enqueue(tx, message);
       await outbox.enqueue(tx, [message, { ...message, payload: new Uint8Array([1]) }]);
       await outbox.enqueue(tx, { ...message, id: "chosen" });
@@ -142,7 +128,7 @@ describe.skipIf(!hasPostgres())("grants", () => {
     const { store } = as(ROLES.relay);
     const writer = as(ROLES.writer);
     const outbox = createOutbox({ store: writer.store });
-    await transaction(writer.pool, (tx) =>
+    await inTransaction(writer.pool, (tx) =>
       outbox.enqueue(
         tx,
         ["good", "bad", "worse"].map((type) => ({ stream: "relayed", type, key: type, payload: 1 })),

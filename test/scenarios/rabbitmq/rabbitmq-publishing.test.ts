@@ -1,6 +1,5 @@
-import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { connect, type Channel, type GetMessage } from "amqplib";
+import { connect, type ConfirmChannel, type GetMessage } from "amqplib";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
   createRabbitmqPublisher,
@@ -15,7 +14,8 @@ import { until } from "../../harness/deadline.ts";
 import { serverOrSkip } from "../../harness/server-or-skip.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { startRabbitmq } from "../../harness/start-rabbitmq.ts";
-import { testConnection, type TestConnection } from "../../support/rabbitmq-connection.ts";
+import type { TestConnection } from "../../support/rabbitmq-connection.ts";
+import { publisherScene, type PublisherScene } from "../../support/rabbitmq-publishers.ts";
 import { outboxDatabase } from "../support/outbox-database.ts";
 
 const slot = await serverOrSkip("RabbitMQ", () => startRabbitmq({ owned: true }));
@@ -25,27 +25,18 @@ const never = new AbortController().signal;
 const statuses = (results: readonly PublishResult[]): string[] => results.map(({ status }) => status);
 
 describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
+  let scene: PublisherScene;
   let link: TestConnection;
-  let channel: Channel;
+  let channel: ConfirmChannel;
   let stream: string;
-  let open: Publisher[];
 
   beforeEach(async () => {
-    link = await testConnection(slot.server.url);
-    channel = await link.connection.createChannel();
-    stream = `s-${randomBytes(5).toString("hex")}`;
-    open = [];
+    scene = await publisherScene(slot.server.url);
+    ({ link, channel, stream } = scene);
   });
-  afterEach(async () => {
-    for (const publisher of open) await publisher.close?.();
-    await link[Symbol.asyncDispose]();
-  });
+  afterEach(() => scene[Symbol.asyncDispose]());
 
-  function publisherWith(options: Partial<RabbitmqPublisherOptions> = {}): Publisher {
-    const publisher = createRabbitmqPublisher({ connection: link.connection, ...options });
-    open.push(publisher);
-    return publisher;
-  }
+  const publisherWith = (options?: Partial<RabbitmqPublisherOptions>): Publisher => scene.publisherWith(options);
 
   async function bound(queue: string, queueArguments: object = { "x-queue-type": "quorum" }): Promise<void> {
     await channel.assertExchange(queue, "topic");

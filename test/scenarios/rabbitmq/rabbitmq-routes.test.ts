@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto";
 import { connect, type ConfirmChannel, type GetMessage } from "amqplib";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
-  createRabbitmqPublisher,
   createRabbitmqSubscriber,
   rabbitmqUrls,
   type RabbitmqPublisherOptions,
@@ -15,6 +14,7 @@ import { freePort } from "../../harness/free-port.ts";
 import { serverOrSkip } from "../../harness/server-or-skip.ts";
 import { startRabbitmq } from "../../harness/start-rabbitmq.ts";
 import { testConnection, type TestConnection } from "../../support/rabbitmq-connection.ts";
+import { publisherScene, type PublisherScene } from "../../support/rabbitmq-publishers.ts";
 
 const slot = await serverOrSkip("RabbitMQ", () => startRabbitmq({ owned: true }));
 afterAll(() => slot.stop());
@@ -23,27 +23,18 @@ const never = new AbortController().signal;
 const statuses = (results: readonly PublishResult[]): string[] => results.map(({ status }) => status);
 
 describe.skipIf(slot.skipped)("a route of RabbitMQ", () => {
+  let scene: PublisherScene;
   let link: TestConnection;
   let channel: ConfirmChannel;
   let stream: string;
-  let open: Publisher[];
 
   beforeEach(async () => {
-    link = await testConnection(slot.server.url);
-    channel = await link.connection.createConfirmChannel();
-    stream = `s-${randomBytes(5).toString("hex")}`;
-    open = [];
+    scene = await publisherScene(slot.server.url);
+    ({ link, channel, stream } = scene);
   });
-  afterEach(async () => {
-    for (const publisher of open) await publisher.close?.();
-    await link[Symbol.asyncDispose]();
-  });
+  afterEach(() => scene[Symbol.asyncDispose]());
 
-  function publisherWith(options: Partial<RabbitmqPublisherOptions> = {}): Publisher {
-    const publisher = createRabbitmqPublisher({ connection: link.connection, ...options });
-    open.push(publisher);
-    return publisher;
-  }
+  const publisherWith = (options?: Partial<RabbitmqPublisherOptions>): Publisher => scene.publisherWith(options);
 
   /** Straight to the queue of this name. */
   const toQueue = (queue: string): Partial<RabbitmqPublisherOptions> => ({

@@ -8,22 +8,9 @@ import { until } from "../../harness/deadline.ts";
 
 export type PoolStore = ReturnType<typeof createPostgresStore<pg.Pool>>;
 
-const MESSAGE = { stream: "s", type: "t", payload: 1 };
+import { inTransaction } from "../../support/in-transaction.ts";
 
-export async function inTransaction<T>(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  try {
-    await client.query("begin");
-    const result = await run(client);
-    await client.query("commit");
-    return result;
-  } catch (error) {
-    await client.query("rollback");
-    throw error;
-  } finally {
-    client.release();
-  }
-}
+const MESSAGE = { stream: "s", type: "t", payload: 1 };
 
 /** Everything that a writer can do, but for letting a message fail. Seven are left at once, one a moment later, and two that the relay of the scene lets fail. */
 export async function writeInEveryWay(pool: pg.Pool, store: PoolStore): Promise<void> {
