@@ -3,6 +3,8 @@ import { ConfirmedChannel } from "./confirmed-channel.ts";
 import type { RabbitmqLink } from "./rabbitmq-link.ts";
 
 const AFTER_ENDED_MS = 100;
+/** A full queue refuses every batch: a channel is replaced for that once in this time. */
+const REPLACED_EVERY_MS = 1000;
 
 /** One channel to publish on, opened when it is needed and again after it has ended. */
 export class ChannelKeeper {
@@ -10,19 +12,48 @@ export class ChannelKeeper {
   readonly #clock: Clock;
   #channel: ConfirmedChannel | undefined;
   #opening: Promise<ConfirmedChannel> | undefined;
+  /** How many use each channel that `get` has given. */
+  readonly #users = new Map<ConfirmedChannel, number>();
+  #replacedAt = Number.NEGATIVE_INFINITY;
 
   constructor(link: RabbitmqLink, clock: Clock) {
     this.#link = link;
     this.#clock = clock;
   }
 
+  /** Every call is followed by `release`. */
   async get(signal: AbortSignal, onNew: () => void = () => undefined): Promise<ConfirmedChannel> {
-    if (this.#channel?.ended === false) return this.#channel;
+    const channel = this.#channel?.ended === false ? this.#channel : await this.#open(signal, onNew);
+    this.#users.set(channel, (this.#users.get(channel) ?? 0) + 1);
+    return channel;
+  }
+
+  async #open(signal: AbortSignal, onNew: () => void): Promise<ConfirmedChannel> {
     onNew();
     const open = () => (this.#channel === undefined ? this.another(signal) : this.afterEnded(signal));
     this.#opening ??= open().finally(() => (this.#opening = undefined));
     this.#channel = await this.#opening;
     return this.#channel;
+  }
+
+  /** It is no longer used by one of those who got it. */
+  release(channel: ConfirmedChannel): void {
+    if (channel.refused && channel === this.#channel) this.#replace();
+    const others = (this.#users.get(channel) ?? 1) - 1;
+    if (others > 0) return void this.#users.set(channel, others);
+    this.#users.delete(channel);
+    if (channel !== this.#channel) void channel.close();
+  }
+
+  /**
+   * The next caller gets a new one. The server keeps for each channel where the leader of a queue is: one that was opened
+   * while a node died may refuse for ever what a new one takes.
+   */
+  #replace(): void {
+    const now = this.#clock.monotonic();
+    if (now - this.#replacedAt < REPLACED_EVERY_MS) return;
+    this.#replacedAt = now;
+    this.#channel = undefined;
   }
 
   /**

@@ -17,6 +17,7 @@ export class ConfirmedChannel {
   /** Came back, and not confirmed yet: the server sends a message back before it confirms it. */
   readonly #returned = new Map<string, number>();
   #underWay = 0;
+  #refused = false;
   #error: unknown;
   #ended: { readonly underWay: number } | undefined;
 
@@ -41,6 +42,11 @@ export class ConfirmedChannel {
     return this.#error;
   }
 
+  /** A queue has refused a message. */
+  get refused(): boolean {
+    return this.#refused;
+  }
+
   /** How many messages were not confirmed when it ended. The server ends a channel at the message it objects to. */
   get lost(): number {
     return this.#ended?.underWay ?? 0;
@@ -63,7 +69,11 @@ export class ConfirmedChannel {
         if (this.#ended !== undefined) settled("lost");
         else if (this.#returned.size > 0 && this.#cameBack(nameOf(exchange, routingKey, messageId)))
           settled("unroutable");
-        else settled(error == null ? "taken" : "refused");
+        else if (error == null) settled("taken");
+        else {
+          this.#refused = true;
+          settled("refused");
+        }
       });
     } finally {
       this.#headers.release();

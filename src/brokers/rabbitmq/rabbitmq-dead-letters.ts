@@ -1,7 +1,7 @@
 import { ABORTED, LATE, settledWithin } from "../../adapter/index.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { describeError, TxboxError, UnavailableError } from "../../core/errors.ts";
-import { deadHeaders } from "../../core/dead-letter.ts";
+import { deadHeaders, type DeadHeaders } from "../../core/dead-letter.ts";
 import { ChannelKeeper } from "./channel-keeper.ts";
 import type { Confirm, ConfirmedChannel } from "./confirmed-channel.ts";
 import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
@@ -33,11 +33,23 @@ export class RabbitmqDeadLetters {
     signal: AbortSignal,
   ): Promise<void> {
     const channel = await this.#channels.get(signal);
+    try {
+      await this.#putOn(channel, message, deadHeaders(by, error, attempts));
+    } finally {
+      this.#channels.release(channel);
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#channels.close();
+  }
+
+  async #putOn(channel: ConfirmedChannel, message: RabbitmqMessage, why: DeadHeaders): Promise<void> {
     const { exchange, routingKey = message.fields.routingKey } = this.#target;
     // The server obeys CC in every message: a copy would go where it names, and count as put aside.
     const { "x-delivery-count": _, CC: copies, BCC: __, ...headers } = message.properties.headers ?? {};
     const dead = {
-      ...deadHeaders(by, error, attempts),
+      ...why,
       "dead-exchange": message.fields.exchange,
       "dead-routing-key": message.fields.routingKey,
       ...(copies === undefined ? {} : { "dead-cc": copies }),
@@ -54,10 +66,6 @@ export class RabbitmqDeadLetters {
       confirm = await send(dead);
     }
     if (confirm !== "taken") throw this.#notPutAside(exchange, routingKey, confirm, channel.error);
-  }
-
-  close(): Promise<void> {
-    return this.#channels.close();
   }
 
   async #confirmed(

@@ -106,6 +106,7 @@ class RabbitmqSender {
     try {
       return await this.#publishOn(channel, own, batch);
     } finally {
+      if (!own.includes(channel)) this.#channels.release(channel);
       await Promise.all(own.map((one) => one.close()));
     }
   }
