@@ -17,6 +17,9 @@ const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
 /** Failed keys may come due by what others do, such as a dead letter that is requeued. */
 const LOOK_FOR_RETRIES_MS = 250;
 
+/** Failed keys leave the database to new messages for as long as they have just used it, but no longer than this. */
+const MOST_REST_MS = 100;
+
 /** Losses of the lease that are told of within this time are one. */
 const SAME_LOSS_MS = 1000;
 
@@ -51,6 +54,7 @@ export class RelayWorker {
   #wake = new AbortController();
   #wakeRetry = new AbortController();
   #failures = 0;
+  #newBatches = 0;
   #lostAt = Number.NEGATIVE_INFINITY;
 
   constructor(settings: RelaySettings, session: QueueSession, stop: ClaimStop) {
@@ -99,8 +103,14 @@ export class RelayWorker {
   }
 
   async #workOnFailed(): Promise<void> {
+    const { clock } = this.#settings;
     const step = async () => {
+      const [startedAt, newBefore] = [clock.monotonic(), this.#newBatches];
       if (!(await this.#failedBatch())) await this.#untilRetry();
+      else if (this.#newBatches > newBefore) {
+        const tookMs = clock.monotonic() - startedAt;
+        await clock.sleep(Math.min(tookMs, MOST_REST_MS), this.#stop.stopping);
+      }
     };
     await this.#repeat(step, () => Promise.resolve());
   }
@@ -146,6 +156,7 @@ export class RelayWorker {
       claim = await this.#session.claim("new");
     }
     if (claim === undefined) return false;
+    this.#newBatches++;
     this.#pace.busy();
     this.#prefetched = this.#session.claim("new");
     // Its error comes up when it is awaited; until then it must not count as unhandled.
