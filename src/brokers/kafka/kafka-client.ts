@@ -1,3 +1,4 @@
+import { requireMethods } from "../../adapter/index.ts";
 import { TxboxError } from "../../core/errors.ts";
 
 /** The parts of `@platformatic/kafka` (2.12 and later) that are used here, by shape: nothing is imported from it. */
@@ -201,13 +202,9 @@ export async function callBroker(
 
 /** Throws `invalid_option` when a client lacks a method, naming what to pass. */
 export function requireClient(of: string, option: string, client: unknown, methods: readonly string[]): void {
-  const missing = methods.find((name) => typeof (client as Record<string, unknown> | undefined)?.[name] !== "function");
-  if (missing === undefined) return;
   const kind = `${option[0]?.toUpperCase()}${option.slice(1)}`;
-  throw new TxboxError("invalid_option", `${of}: ${option} has no method ${missing}`, {
-    field: option,
-    fix: `Pass a ${kind} of @platformatic/kafka 2.12 or later: new ${kind}({ clientId, bootstrapBrokers, … })`,
-  });
+  const fix = `Pass a ${kind} of @platformatic/kafka 2.12 or later: new ${kind}({ clientId, bootstrapBrokers, … })`;
+  requireMethods(of, option, client, methods as readonly never[], fix);
 }
 
 /** Bytes must go through as they are: a string serializer would turn each of ours into nothing. */
