@@ -8,8 +8,8 @@ import type { Refusals } from "./held-messages.ts";
 import { inBatches, type BatchLimits } from "./in-batches.ts";
 
 export interface InBatchesOptions<T> extends BatchLimits<T> {
-  /** Requests on their way at once. */
-  readonly requests: number;
+  /** Requests on their way at once. Default 10. */
+  readonly requests?: number;
   /** Where a message goes, such as the name of a queue: each request has one target. */
   readonly target: (message: Message) => string;
   /** The message as the broker takes it. What it throws is the result of the message, see `failureOf`. */
@@ -24,7 +24,7 @@ export interface InBatchesOptions<T> extends BatchLimits<T> {
  */
 export function publishInBatches<T>(batch: Batch, options: InBatchesOptions<T>): Promise<PublishResult[]> {
   const { messages, kind = "new", signal, mayBegin } = batch;
-  const { target: targetOf, encode, send, requests, most } = options;
+  const { target: targetOf, encode, send, requests = 10, most } = options;
   const senders = new Map<string, (entry: T) => Promise<PublishResult>>();
   const senderTo = (target: string): ((entry: T) => Promise<PublishResult>) =>
     inBatches(options, async (entries) => {

@@ -90,7 +90,7 @@ export class FakeSqs implements SqsClient {
     });
   }
 
-  #store({ stored, sentIds }: Queue, { Id: _, ...content }: SqsContent & { Id: string }): void {
+  #store({ stored, sentIds }: Queue, content: SqsContent): void {
     const now = performance.now();
     if (now - (sentIds.get(content.MessageDeduplicationId) ?? -Infinity) < FIVE_MINUTES) return;
     sentIds.set(content.MessageDeduplicationId, now);

@@ -16,13 +16,11 @@ import {
   SubscriberOutage,
   subscriberSettings,
   text,
-  type Delivery,
   type OptionSpecs,
-  type Refusals,
   type SubscriberOptions,
 } from "../../../../src/adapter/index.ts";
 import type { Message, Publisher, Subscriber } from "../../../../src/index.ts";
-import { answerOf, MAX_BYTES, MAX_ENTRIES, refusals, type SqsClient, type SqsMessage } from "./sqs-client.ts";
+import { answerOf, MAX_BYTES, MAX_ENTRIES, refusals, type SqsClient } from "./sqs-client.ts";
 import { deadContent, encodeMessage, openMessage, sizeOfContent, unopened } from "./sqs-envelope.ts";
 
 export interface SqsOptions {
@@ -69,7 +67,6 @@ export function createSqsPublisher(options: SqsPublisherOptions): Publisher {
     keepsKeyOrder: true,
     publish: (batch) =>
       publishInBatches(batch, {
-        requests: 10,
         most: MAX_ENTRIES,
         bytes: { most: MAX_BYTES, of: sizeOfContent },
         target: queueUrl,
@@ -84,12 +81,12 @@ export function createSqsSubscriber(options: SqsSubscriberOptions): Subscriber {
   const read = readOptions("createSqsSubscriber", options, SUBSCRIBER);
   const { client, queueUrl, deadLetterUrl, visibilitySeconds, timeoutMs } = read;
   const settings = subscriberSettings(read);
-
-  const receiptsOf = (receipts: readonly string[], more = {}): object[] =>
+  const receiptsOf = (receipts: readonly string[], more = {}) =>
     receipts.map((ReceiptHandle) => ({ ReceiptHandle, ...more }));
-  const hide = (receipts: readonly string[], VisibilityTimeout: number): Promise<Refusals> =>
+  const hide = (receipts: readonly string[], VisibilityTimeout: number) =>
     refusals(read, "changeMessageVisibilityBatch", queueUrl, receiptsOf(receipts, { VisibilityTimeout }));
-  return createSubscriber(async (consumer, handle, starting) => {
+
+  return createSubscriber(async (consumer, handle, stopping) => {
     const deliveries = new Deliveries(consumer, handle, settings);
     const held = new HeldMessages({
       most: MAX_ENTRIES,
@@ -114,37 +111,33 @@ export function createSqsSubscriber(options: SqsSubscriberOptions): Subscriber {
       const asking = client.receiveMessage(request, { abortSignal });
       const { Messages = [] } = await answerOf(queueUrl, asking, timeoutMs + WaitTimeSeconds * 1000, abortSignal);
       attempt = undefined;
-      for (const message of Messages) deliveries.take(deliveryOf(message));
-    }
-
-    function deliveryOf(message: SqsMessage): Delivery {
-      const { ReceiptHandle: receipt = "", Attributes } = message;
-      return {
-        ...openDelivery(message, (one) => openMessage(one, queueUrl), unopened),
-        // SQS counts every delivery, also of messages that were given back.
-        attempts: 0,
-        signal: held.add(receipt, Attributes?.MessageGroupId),
-        done: () => held.done(receipt),
-        async moveToDeadLetters(error, attempts) {
-          const dead = deadContent(message, deadHeaders(consumer, error, attempts));
-          const [refusal] = await refusals(read, "sendMessageBatch", deadLetterUrl, [dead]);
-          if (refusal !== undefined) throw refusal;
-          held.done(receipt);
-        },
-        release: () => held.release(receipt),
-      };
+      for (const message of Messages) {
+        const { ReceiptHandle: receipt = "", Attributes } = message;
+        deliveries.take({
+          ...openDelivery(message, (one) => openMessage(one, queueUrl), unopened),
+          // SQS counts every delivery, also of messages that were given back.
+          attempts: 0,
+          signal: held.add(receipt, Attributes?.MessageGroupId),
+          done: () => held.done(receipt),
+          async moveToDeadLetters(error, attempts) {
+            const dead = deadContent(message, deadHeaders(consumer, error, attempts));
+            const [refusal] = await refusals(read, "sendMessageBatch", deadLetterUrl, [dead]);
+            if (refusal !== undefined) throw refusal;
+            held.done(receipt);
+          },
+          release: () => held.release(receipt),
+        });
+      }
     }
 
     // A queue that is missing ends the start.
-    await receive(1, 0, starting);
-    const stopping = new AbortController();
+    await receive(1, 0, stopping);
     const taking = new SubscriberOutage(consumer, settings).keepTaking(async () => {
       const room = await deliveries.room(MAX_BYTES);
-      if (room > 0) await receive(room, 20, stopping.signal);
-    }, stopping.signal);
+      if (room > 0) await receive(room, 20, stopping);
+    }, stopping);
     return {
       async stop() {
-        stopping.abort();
         await deliveries.stop();
         await taking;
         // What the request brought that was cut off goes back at once.

@@ -11,30 +11,26 @@ export interface SqsClient {
 
 /** Of a request this is enough to know; what it holds is in the documentation of the service. */
 export type SqsRequest = { QueueUrl: string | undefined };
+/** Any field of an answer may be missing. */
+type Answer<T> = { [Name in keyof T]?: T[Name] | undefined };
 /** Some entries of a batch may be taken and others refused. */
-export type SqsAnswer = { Failed?: SqsFailure[] | undefined };
-export type SqsFailure = { Id: unknown; SenderFault: boolean | undefined; Code: unknown; Message?: unknown };
-export type SqsReceived = { Messages?: SqsMessage[] | undefined };
+export type SqsAnswer = Answer<{ Failed: SqsFailure[] }>;
+export type SqsFailure = Answer<{ Id: string; SenderFault: boolean; Code: string; Message: string }>;
+export type SqsReceived = Answer<{ Messages: SqsMessage[] }>;
+export type SqsAttribute = Answer<{ DataType: string; StringValue: string; BinaryValue: Uint8Array }>;
+export type SqsMessage = Answer<{
+  MessageId: string;
+  ReceiptHandle: string;
+  Body: string;
+  Attributes: Answer<{ MessageGroupId: string }>;
+  MessageAttributes: Record<string, SqsAttribute>;
+}>;
 
 export interface SqsContent {
   MessageBody: string;
   MessageAttributes: Record<string, SqsAttribute>;
   MessageGroupId: string;
   MessageDeduplicationId: string;
-}
-
-export interface SqsMessage {
-  MessageId?: string | undefined;
-  ReceiptHandle?: string | undefined;
-  Body?: string | undefined;
-  Attributes?: { MessageGroupId?: string | undefined } | undefined;
-  MessageAttributes?: Record<string, SqsAttribute> | undefined;
-}
-
-export interface SqsAttribute {
-  DataType: string | undefined;
-  StringValue?: string | undefined;
-  BinaryValue?: Uint8Array | undefined;
 }
 
 /** What SQS takes in one request. */

@@ -5,7 +5,6 @@ import {
   encodeEnvelope,
   orderOf,
   packFields,
-  put,
   unpackFields,
   type DeadHeaders,
   type Transport,
@@ -14,10 +13,12 @@ import { PermanentError, type IncomingMessage, type Message } from "../../../../
 import { MAX_BYTES, type SqsAttribute, type SqsContent, type SqsMessage } from "./sqs-client.ts";
 
 const TRANSPORT: Transport = { cloudEventPrefixes: ["ce-"], asciiOnly: false };
-/** SQS has ten attributes: all fields travel in one of them, the reasons of a dead letter in another. */
-const [FIELDS, DEAD, MAX_ATTRIBUTES] = ["txbox-fields", "txbox-dead", 10];
-/** An attribute of messages whose body is not what SQS takes as text: the body is this word, and the bytes in base64. */
-const [ENCODING, BASE64] = ["txbox-encoding", "base64"];
+/** SQS takes ten attributes: all fields travel in one of them, and the reasons of a dead letter in another. */
+const FIELDS = "txbox-fields";
+const DEAD = "txbox-dead";
+/** Of a body that SQS does not take as text. It is the word "base64" and the bytes in base64, so that none is empty. */
+const ENCODING = "txbox-encoding";
+const BASE64 = "base64";
 const TEXT = /^[\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]+$/u;
 
 /** Throws a PermanentError for a message that is too large. One that is sent again within five minutes is stored once. */
@@ -48,13 +49,11 @@ export function sizeOfContent({ MessageBody, MessageAttributes }: SqsContent): n
 
 /** Throws a PermanentError for a broken envelope. */
 export function openMessage(received: SqsMessage, queue: string): IncomingMessage {
-  const fields: Record<string, unknown> = {};
-  for (const [name, { StringValue, BinaryValue }] of Object.entries(received.MessageAttributes ?? {})) {
-    if (name !== FIELDS && name !== ENCODING) put(fields, name, StringValue ?? BinaryValue);
-  }
-  const packed = unpackFields(FIELDS, received.MessageAttributes?.[FIELDS]?.StringValue);
+  const { [FIELDS]: packed, [ENCODING]: _, ...others } = received.MessageAttributes ?? {};
+  const headers = Object.entries(others).map(([name, one]) => [name, one.StringValue ?? one.BinaryValue]);
+  const fields = { ...Object.fromEntries(headers), ...unpackFields(FIELDS, packed?.StringValue) };
   const { body, key } = unopened(received);
-  const message = decodeEnvelope({ ...fields, ...packed }, body, TRANSPORT);
+  const message = decodeEnvelope(fields, body, TRANSPORT);
   const order = message.stream === undefined ? (message.key ?? key) : message.key;
   return { ...message, key: order, source: queue, routingKey: queue };
 }
@@ -70,9 +69,9 @@ export function unopened({ Body = "", Attributes, MessageAttributes }: SqsMessag
 export function deadContent(received: SqsMessage, dead: DeadHeaders): SqsContent {
   const { MessageId = "", Body = "", Attributes, MessageAttributes = {} } = received;
   const ids = { MessageGroupId: Attributes?.MessageGroupId ?? MessageId, MessageDeduplicationId: MessageId };
-  const asItCame: SqsContent = { MessageBody: Body, MessageAttributes, ...ids };
+  const asItCame = { MessageBody: Body, MessageAttributes, ...ids };
   const all = { ...asItCame, MessageAttributes: { ...MessageAttributes, [DEAD]: text(packFields(dead)) } };
-  const fits = Object.keys(all.MessageAttributes).length <= MAX_ATTRIBUTES && sizeOfContent(all) <= MAX_BYTES;
+  const fits = Object.keys(all.MessageAttributes).length <= 10 && sizeOfContent(all) <= MAX_BYTES;
   return fits ? all : asItCame;
 }
 

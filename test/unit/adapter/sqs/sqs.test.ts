@@ -48,7 +48,7 @@ async function publisherContext(): Promise<PublisherContext & AsyncDisposable> {
     route: {
       ...route,
       goOut: async () => void client.denied.add(urlOf(route.stream)),
-      comeBack: async () => void client.denied.clear(),
+      comeBack: async () => client.denied.clear(),
       arrived: arrivedAt(route.stream),
     },
     goDown: async () => void (client.isDown = true),
