@@ -22,6 +22,7 @@ export function inBatches<T, R>(
     size = 0;
     try {
       const results = await send(sent.map(({ item }) => item));
+      if (results.length !== sent.length) throw new Error(`${results.length} results for ${sent.length} items`);
       for (const [i, { answer }] of sent.entries()) answer.resolve(results[i]!);
     } catch (error) {
       for (const { answer } of sent) answer.reject(error);

@@ -14,7 +14,10 @@ export interface InBatchesOptions<T> extends BatchLimits<T> {
   readonly target: (message: Message) => string;
   /** The message as the broker takes it. What it throws is the result of the message, see `failureOf`. */
   readonly encode: (message: Message) => T;
-  /** One request: for each entry why it was refused, or undefined. What is thrown is the result of each. */
+  /**
+   * One request: for each entry why it was refused, or undefined. When it rejects, no message is to blame: the whole
+   * target is out, or the `route` of an UnavailableError; or none can ever go there, by a PermanentError.
+   */
   readonly send: (target: string, entries: readonly T[]) => Promise<Refusals>;
 }
 
@@ -29,8 +32,13 @@ export function publishInBatches<T>(batch: Batch, options: InBatchesOptions<T>):
   const senderTo = (target: string): ((entry: T) => Promise<PublishResult>) =>
     inBatches(options, async (entries) => {
       if (!mayBegin()) return entries.map(() => NOT_TRIED);
-      const errors = await send(target, entries);
-      return errors.map((error) => (error === undefined ? PUBLISHED : failureOf(error)));
+      try {
+        const errors = await send(target, entries);
+        return errors.map((error) => (error === undefined ? PUBLISHED : failureOf(error)));
+      } catch (error) {
+        const failure = failureOf(error);
+        return entries.map(() => (failure.status === "failed" ? { status: "unavailable", error } : failure));
+      }
     });
   const publishOne = async (message: Message): Promise<PublishResult> => {
     try {

@@ -36,7 +36,7 @@ const thrown = (run: () => unknown): unknown => {
 describe("options of the NATS adapter", () => {
   test.each([
     [{}, "connection", /connection has no method publish.*connect\(/],
-    [{ connection: { publish() {} } }, "connection", /with the method subscribe/],
+    [{ connection: { publish() {} } }, "connection", /connection has no method subscribe/],
     [{ connection: connection({ isClosed: () => true }) }, "connection", /has been closed/],
     [{ connection: connection(), stream: "x" }, "stream", /has no option "stream"/],
     [{ connection: connection(), streamname: "x" }, "streamname", /Did you mean "streamName"/],
