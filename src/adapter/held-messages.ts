@@ -42,7 +42,7 @@ export class HeldMessages {
   readonly #ended = new AbortController();
   #done: string[] = [];
   #flushing: Promise<void> | undefined;
-  #isRenewing = false;
+  #tending: Promise<void> | undefined;
   #renewing: Promise<unknown> | undefined;
   #retry: NodeJS.Timeout | undefined;
   #open = 0;
@@ -62,7 +62,8 @@ export class HeldMessages {
 
   /** Gives the signal that aborts when it is lost. Messages of one group are lost together: none of them may overtake. */
   add(id: string, group?: string, lost: AbortController = new AbortController()): AbortSignal {
-    this.#begin();
+    const { holdMs } = this.#options;
+    if (holdMs !== undefined) this.#tending ??= repeat(holdMs / 3, () => this.renew(), this.#ended.signal, systemClock);
     this.#held.set(id, { lost, group });
     this.#open++;
     this.#keep(id, performance.now());
@@ -144,16 +145,10 @@ export class HeldMessages {
     const told = await this.flush();
     clearTimeout(this.#retry);
     this.#ended.abort();
+    await this.#tending;
     this.#done = [];
     for (const id of this.#held.keys()) this.#forget(id);
     return told;
-  }
-
-  #begin(): void {
-    const { holdMs } = this.#options;
-    if (holdMs === undefined || this.#isRenewing) return;
-    this.#isRenewing = true;
-    void repeat(holdMs / 3, () => this.renew(), this.#ended.signal, systemClock);
   }
 
   async #renew(ids: readonly string[]): Promise<void> {
