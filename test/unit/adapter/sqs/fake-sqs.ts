@@ -218,16 +218,20 @@ function batchEntries<E extends { Id: string }>({ Entries }: { Entries: E[] }): 
 }
 
 /** Only what was asked for. */
-function asReceived(one: Stored, { MessageAttributeNames, MessageSystemAttributeNames }: Receive): SqsMessage {
-  const isAll = MessageAttributeNames?.includes("All") === true && Object.keys(one.MessageAttributes).length > 0;
+function asReceived(
+  one: Stored,
+  { MessageAttributeNames = [], MessageSystemAttributeNames = [] }: Receive,
+): SqsMessage {
+  const { MessageGroupId, MessageDeduplicationId, receiveCount } = one;
+  const system = { MessageGroupId, MessageDeduplicationId, ApproximateReceiveCount: String(receiveCount) };
+  const asked = Object.entries(system).filter(([name]) => MessageSystemAttributeNames.includes(name));
+  const isAll = MessageAttributeNames.includes("All") && Object.keys(one.MessageAttributes).length > 0;
   return {
     MessageId: one.id,
     ReceiptHandle: one.receipt,
     Body: one.MessageBody,
     ...(isAll ? { MessageAttributes: structuredClone(one.MessageAttributes) } : {}),
-    ...(MessageSystemAttributeNames?.includes("MessageGroupId") === true
-      ? { Attributes: { MessageGroupId: one.MessageGroupId } }
-      : {}),
+    ...(asked.length > 0 ? { Attributes: Object.fromEntries(asked) } : {}),
   };
 }
 

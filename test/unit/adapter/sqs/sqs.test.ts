@@ -148,6 +148,7 @@ describe("an SQS adapter made of txbox/adapter, as the guide says", { concurrent
       got.push(id);
       await sleep(2500);
       expect(signal.aborted).toBe(false);
+      expect(here.client.all(here.queueUrl).map(({ receiveCount }) => receiveCount)).toEqual([1]);
       return { status: "done" } as const;
     };
     for (const _ of [1, 2]) await here.subscriber().start("consumer", handle);
