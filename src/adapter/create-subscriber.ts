@@ -1,7 +1,7 @@
 import type { Handle, Subscriber } from "../core/contracts.ts";
 import { RunsOnce, type Subscription } from "./runs-once.ts";
 
-/** Begins a subscription; resolves when messages come. `stopping` aborts when it is stopped before that. */
+/** Begins a subscription; resolves when messages come. `stopping` aborts with `stop`, also before that. */
 export type BeginSubscription = (consumer: string, handle: Handle, stopping: AbortSignal) => Promise<Subscription>;
 
 /**

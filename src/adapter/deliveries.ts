@@ -90,9 +90,13 @@ export class Deliveries {
     void this.#work(name, first);
   }
 
-  /** Resolves when one more may be taken, or when the subscriber is being stopped. */
-  async room(): Promise<void> {
+  /** Resolves when one more may be taken, to how many may be if none has more bytes than this; to 0 when it is being stopped. */
+  async room(bytesEach = 0): Promise<number> {
     while (!this.hasRoom && !this.#stopping.signal.aborted) await this.#change();
+    if (this.#stopping.signal.aborted) return 0;
+    const { prefetch, prefetchBytes } = this.#settings;
+    const fitting = Math.floor((prefetchBytes - this.#bytes) / bytesEach);
+    return Math.max(1, Math.min(prefetch - this.#inHand, fitting));
   }
 
   /** Resolves when nothing is in hand, or when the subscriber is being stopped. */
@@ -221,6 +225,19 @@ export class Deliveries {
     const waiting = [...this.#onChange];
     this.#onChange.clear();
     for (const resolve of waiting) resolve();
+  }
+}
+
+/** The message of a delivery; where it cannot be opened, what is known of it, and why it is a dead letter. */
+export function openDelivery<Raw>(
+  raw: Raw,
+  open: (raw: Raw) => IncomingMessage,
+  known: (raw: Raw) => IncomingMessage,
+): Pick<Delivery, "message" | "broken"> {
+  try {
+    return { message: open(raw) };
+  } catch (broken) {
+    return { message: known(raw), broken };
   }
 }
 

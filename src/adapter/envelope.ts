@@ -9,6 +9,7 @@ import {
   readStructuredEvent,
 } from "./cloud-events.ts";
 import { brokenField, fieldText } from "./field-text.ts";
+import { packFields, unpackFields } from "./packed-fields.ts";
 import { encodeText, put, type Fields, type Transport } from "./transport.ts";
 
 /** How a message's fields travel beside its body: under names of our own, or as CloudEvents 1.0 in binary mode. */
@@ -80,7 +81,7 @@ function addHeaders(fields: Fields, headers: Headers, transport: Transport, form
   }
   // A CloudEvent always names its type: here one sees that the message did so itself.
   if (format === "cloudevents" && headers.contentType === JSON_TYPE) (others ??= {})["contentType"] = JSON_TYPE;
-  if (others !== undefined) fields[OTHER_HEADERS] = asciiJson(others);
+  if (others !== undefined) fields[OTHER_HEADERS] = packFields(others);
 }
 
 /** Names that every object has confuse clients that read headers into one. */
@@ -94,14 +95,6 @@ function isPlain(value: unknown, { asciiOnly }: Transport): value is string {
   return asciiOnly
     ? /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value)
     : value.isWellFormed() && !/[\0\r\n]/.test(value);
-}
-
-const BEYOND_ASCII = /[\u007f-\uffff]/;
-
-function asciiJson(value: unknown): string {
-  const json = JSON.stringify(value);
-  if (!BEYOND_ASCII.test(json)) return json;
-  return json.replaceAll(/[\u007f-\uffff]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /**
@@ -133,7 +126,7 @@ function open(
     if (standard !== undefined) headers[standard] ??= value;
     else if (!RESERVED.test(name) && value !== undefined) put(headers, name, value);
   }
-  const others = otherHeaders(fields[OTHER_HEADERS]);
+  const others = unpackFields(OTHER_HEADERS, fields[OTHER_HEADERS]);
   // Spread, never assigned: a header may be named "__proto__".
   if (fields["txbox-id"] !== undefined) {
     return { ...readNative(fields, transport), headers: { ...headers, ...others }, body };
@@ -167,24 +160,4 @@ function readNative(fields: Readonly<Record<string, unknown>>, transport: Transp
     position: position === undefined ? undefined : BigInt(position),
     createdAt,
   };
-}
-
-function otherHeaders(text: unknown): object | undefined {
-  if (text === undefined) return undefined;
-  try {
-    const value: unknown = typeof text === "string" ? JSON.parse(text) : undefined;
-    if (typeof value === "object" && value !== null && !Array.isArray(value) && !isDeeper(value, MAX_DEPTH))
-      return value;
-  } catch {
-    // Said below.
-  }
-  throw brokenField(OTHER_HEADERS, text);
-}
-
-/** JSON.parse takes any depth, but who writes it again recurses. */
-const MAX_DEPTH = 1000;
-
-function isDeeper(value: unknown, levels: number): boolean {
-  if (typeof value !== "object" || value === null) return false;
-  return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
 }

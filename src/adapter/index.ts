@@ -1,10 +1,16 @@
 /** What the brokers of txbox share, for those who write another one: see docs/writing-an-adapter.md. */
+export { answerWithin } from "./answer-within.ts";
 export { createPublisher, type Batch, type PublisherParts } from "./create-publisher.ts";
 export { createSubscriber, type BeginSubscription } from "./create-subscriber.ts";
 export { RunsOnce, type Subscription } from "./runs-once.ts";
-export { Deliveries, sizeOf, type Delivery } from "./deliveries.ts";
+export { Deliveries, openDelivery, sizeOf, type Delivery } from "./deliveries.ts";
+export { HeldMessages, type HeldMessagesOptions, type Refusals } from "./held-messages.ts";
+export { inBatches, type BatchLimits } from "./in-batches.ts";
+export { publishInBatches, type InBatchesOptions } from "./publish-in-batches.ts";
+export { repeat } from "./repeat.ts";
 export { EncodedAhead } from "./encoded-ahead.ts";
 export { fieldText } from "./field-text.ts";
+export { packFields, unpackFields } from "./packed-fields.ts";
 export { decodeEnvelope, encodeEnvelope, type EnvelopeFormat } from "./envelope.ts";
 export {
   bytesOf,
@@ -23,12 +29,14 @@ export {
   flag,
   integer,
   invalidOption,
+  methods,
   milliseconds,
   names,
   oneOf,
   optional,
   readOptions,
   required,
+  requireMethods,
   text,
   type OptionSpec,
   type OptionSpecs,

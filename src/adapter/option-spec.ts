@@ -51,6 +51,24 @@ export function required<T>(read: (of: string, value: unknown) => T): OptionSpec
   return { read: (of, _, value) => read(of, value) };
 }
 
+/** An object of the application, such as a client, by the methods that are called. */
+export function requireMethods<T>(
+  of: string,
+  name: string,
+  value: unknown,
+  methods: readonly (keyof T & string)[],
+  fix: string,
+): T {
+  const missing = methods.find((method) => typeof (value as T | null | undefined)?.[method] !== "function");
+  if (missing === undefined) return value as T;
+  throw invalidOption(of, name, `${name} has no method ${missing}`, fix);
+}
+
+/** The same as an option. */
+export function methods<T>(called: readonly (keyof T & string)[], fix: string): OptionSpec<T> {
+  return { read: (of, name, value) => requireMethods(of, name, value, called, fix) };
+}
+
 /** Undefined when it is left out. */
 export function optional<T>(spec: OptionSpec<T>): OptionSpec<T | undefined> {
   return { read: (of, name, value) => (value === undefined ? undefined : spec.read(of, name, value)) };
@@ -115,9 +133,10 @@ export function names(fix: string): OptionSpec<readonly string[]> {
   };
 }
 
-export function callback<F extends (...args: never[]) => unknown>(fix: string, standard: F): OptionSpec<F> {
+/** A function; without a standard it has to be given. */
+export function callback<F extends (...args: never[]) => unknown>(fix: string, standard?: F): OptionSpec<F> {
   return {
-    read(of, name, value = standard) {
+    read(of, name, value: unknown = standard) {
       requireFunction(of, name, value, fix);
       return value as F;
     },

@@ -26,6 +26,18 @@ export class SubscriberOutage {
     await clock.sleep(delayMs, stopping);
   }
 
+  /** Calls `take` again and again until the signal aborts. What it throws is an outage; when it resolves, that is over. */
+  async keepTaking(take: () => Promise<void>, stopping: AbortSignal): Promise<void> {
+    while (!stopping.aborted) {
+      try {
+        await take();
+        this.over();
+      } catch (error) {
+        if (!stopping.aborted) await this.waitOut(error, stopping);
+      }
+    }
+  }
+
   over(): void {
     if (this.#attempt > 0) this.#settings.emit({ type: "recovered", consumer: this.#consumer });
     this.#attempt = 0;

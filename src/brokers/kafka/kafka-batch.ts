@@ -1,7 +1,7 @@
-import { ABORTED, BatchResults, givenUp, LATE, settledWithin, type Batch } from "../../adapter/index.ts";
+import { answerWithin, BatchResults, type Batch } from "../../adapter/index.ts";
 import { NOT_TRIED, PUBLISHED } from "../../core/batch-results.ts";
 import type { PublishResult } from "../../core/contracts.ts";
-import { TxboxError, UnavailableError } from "../../core/errors.ts";
+import { TxboxError } from "../../core/errors.ts";
 import type { KafkaCompression, KafkaProducer, KafkaRecordToSend } from "./kafka-client.ts";
 import {
   brokenTopics,
@@ -146,12 +146,13 @@ export class KafkaBatch {
       );
     this.idle = sending;
     const { signal } = this.#batch;
-    const end = await settledWithin(sending, timeoutMs, signal);
-    if (end !== LATE && end !== ABORTED) return end;
-    // What is not sent any more has the same reason.
-    const error = end === LATE ? new UnavailableError(`Kafka did not confirm within ${timeoutMs} ms`) : givenUp(signal);
-    this.#notTried = { status: "unavailable", error };
-    return "given up";
+    try {
+      return await answerWithin(sending, timeoutMs, `Kafka did not confirm within ${timeoutMs} ms`, signal);
+    } catch (error) {
+      // What is not sent any more has the same reason.
+      this.#notTried = { status: "unavailable", error };
+      return "given up";
+    }
   }
 
   #judge(entries: readonly Entry[], verdicts: ReadonlyMap<string, Verdict>): void {

@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { invalidOption, requireMethods } from "../../adapter/index.ts";
 
 /** The parts of `@platformatic/kafka` (2.12 and later) that are used here, by shape: nothing is imported from it. */
 
@@ -201,13 +201,9 @@ export async function callBroker(
 
 /** Throws `invalid_option` when a client lacks a method, naming what to pass. */
 export function requireClient(of: string, option: string, client: unknown, methods: readonly string[]): void {
-  const missing = methods.find((name) => typeof (client as Record<string, unknown> | undefined)?.[name] !== "function");
-  if (missing === undefined) return;
   const kind = `${option[0]?.toUpperCase()}${option.slice(1)}`;
-  throw new TxboxError("invalid_option", `${of}: ${option} has no method ${missing}`, {
-    field: option,
-    fix: `Pass a ${kind} of @platformatic/kafka 2.12 or later: new ${kind}({ clientId, bootstrapBrokers, … })`,
-  });
+  const fix = `Pass a ${kind} of @platformatic/kafka 2.12 or later: new ${kind}({ clientId, bootstrapBrokers, … })`;
+  requireMethods(of, option, client, methods as readonly never[], fix);
 }
 
 /** Bytes must go through as they are: a string serializer would turn each of ours into nothing. */
@@ -215,10 +211,8 @@ export function requireBytes(of: string, option: string, client: object): void {
   const settings = settingsOf(client);
   const converting = ["serializers", "beforeSerialization", "registry"].find((name) => settings[name] !== undefined);
   if (converting === undefined) return;
-  throw new TxboxError("invalid_option", `${of}: the ${option} has ${converting}, which would change what is sent`, {
-    field: option,
-    fix: `Give txbox a ${option} of its own, without ${converting}`,
-  });
+  const fix = `Give txbox a ${option} of its own, without ${converting}`;
+  throw invalidOption(of, option, `the ${option} has ${converting}, which would change what is sent`, fix);
 }
 
 export function requireProducer(of: string, producer: unknown): KafkaProducer {
@@ -232,10 +226,8 @@ export function requireTransactional(of: string, producer: unknown, transactiona
   requireBytes(of, "producer", producer as object);
   const settings = settingsOf(producer as object);
   if (settings["transactionalId"] !== undefined && settings["transactionalId"] !== transactionalId) {
-    throw new TxboxError("invalid_option", `${of}: the producer has another transactionalId than it was asked for`, {
-      field: "producer",
-      fix: "Pass producer: (transactionalId) => new Producer({ …, idempotent: true, transactionalId })",
-    });
+    const fix = "Pass producer: (transactionalId) => new Producer({ …, idempotent: true, transactionalId })";
+    throw invalidOption(of, "producer", "the producer has another transactionalId than it was asked for", fix);
   }
 }
 
@@ -254,23 +246,17 @@ const CONSUMER_METHODS = [
 export function requireConsumer(of: string, consumer: unknown): KafkaConsumer {
   requireClient(of, "consumer", consumer, CONSUMER_METHODS);
   if (typeof internalOf(consumer as object, GET_API) !== "function") {
-    throw new TxboxError("invalid_option", `${of}: the consumer is of a version that txbox does not know`, {
-      field: "consumer",
-      fix: "Use @platformatic/kafka 2.12, or look for a newer txbox",
-    });
+    const fix = "Use @platformatic/kafka 2.12, or look for a newer txbox";
+    throw invalidOption(of, "consumer", "the consumer is of a version that txbox does not know", fix);
   }
   const { retries, groupProtocol } = settingsOf(consumer as object);
   if (groupProtocol === "consumer") {
-    throw new TxboxError("invalid_option", `${of}: the consumer uses the group protocol "consumer"`, {
-      field: "consumer",
-      fix: 'Build it with groupProtocol: "classic", which lets messages in hand end before their partitions move',
-    });
+    const fix = 'Build it with groupProtocol: "classic", which lets messages in hand end before their partitions move';
+    throw invalidOption(of, "consumer", 'the consumer uses the group protocol "consumer"', fix);
   }
   if (typeof retries === "number" && retries > 0) {
-    throw new TxboxError("invalid_option", `${of}: the consumer retries by itself (retries: ${retries})`, {
-      field: "consumer",
-      fix: "Build it with retries: false; else it commits offsets of partitions that are another's by then",
-    });
+    const fix = "Build it with retries: false; else it commits offsets of partitions that are another's by then";
+    throw invalidOption(of, "consumer", `the consumer retries by itself (retries: ${retries})`, fix);
   }
   return consumer as KafkaConsumer;
 }

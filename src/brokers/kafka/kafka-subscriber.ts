@@ -6,6 +6,7 @@ import {
   integer,
   names,
   oneOf,
+  openDelivery,
   optional,
   readOptions,
   required,
@@ -190,7 +191,7 @@ class Subscription {
       this.#commits.soon();
     };
     return {
-      ...this.#open(record),
+      ...openDelivery(record, (one) => this.#open(one), unreadable),
       attempts: 0,
       signal: generation.lost,
       ending: generation.ending,
@@ -204,13 +205,9 @@ class Subscription {
     };
   }
 
-  #open(record: KafkaRecord): { message: IncomingMessage; broken?: unknown } {
-    try {
-      const message = openRecord(record);
-      if (message.id !== undefined || this.#settings.foreignId !== "offset") return { message };
-      return { message: { ...message, id: placeId(record) } };
-    } catch (error) {
-      return { message: unreadable(record), broken: error };
-    }
+  #open(record: KafkaRecord): IncomingMessage {
+    const message = openRecord(record);
+    if (message.id !== undefined || this.#settings.foreignId !== "offset") return message;
+    return { ...message, id: placeId(record) };
   }
 }

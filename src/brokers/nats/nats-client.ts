@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { invalidOption, requireMethods } from "../../adapter/index.ts";
 
 /**
  * What the adapter calls of a connection: `connect()` of @nats-io/transport-node 3 gives one. JetStream is spoken
@@ -55,15 +55,8 @@ const METHODS = ["publish", "subscribe", "request", "flush", "status", "isClosed
 
 /** Throws `invalid_option` for anything but an open connection. */
 export function requireConnection(of: string, value: unknown): NatsConnection {
-  const connection = value as NatsConnection | null | undefined;
   const fix = 'Pass { connection: await connect({ servers, maxReconnectAttempts: -1 }) } of "@nats-io/transport-node"';
-  const missing = METHODS.find((method) => typeof connection?.[method] !== "function");
-  if (connection == null || missing !== undefined) {
-    const what = connection == null ? "needs a connection" : `needs a connection with the method ${missing}`;
-    throw new TxboxError("invalid_option", `${of} ${what}`, { field: "connection", fix });
-  }
-  if (connection.isClosed()) {
-    throw new TxboxError("invalid_option", `${of}: this connection has been closed`, { field: "connection", fix });
-  }
+  const connection = requireMethods<NatsConnection>(of, "connection", value, METHODS, fix);
+  if (connection.isClosed()) throw invalidOption(of, "connection", "this connection has been closed", fix);
   return connection;
 }

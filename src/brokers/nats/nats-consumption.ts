@@ -1,7 +1,7 @@
 import { backoffMs } from "../../core/backoff.ts";
 import type { Handle } from "../../core/contracts.ts";
 import { describeError, UnavailableError } from "../../core/errors.ts";
-import { Deliveries, settledWithin, type SubscriberSettings } from "../../adapter/index.ts";
+import { Deliveries, repeat, settledWithin, type SubscriberSettings } from "../../adapter/index.ts";
 import { InFlightMessages } from "./in-flight-messages.ts";
 import type { NatsConnection, NatsMessage, NatsSubscription } from "./nats-client.ts";
 import { NatsAnswers } from "./nats-answers.ts";
@@ -33,6 +33,7 @@ export class NatsConsumption implements MessageOwner {
   readonly #inFlight = new InFlightMessages();
   readonly #requests: PullRequests;
   readonly #stopping = new AbortController();
+  readonly #ended = new AbortController();
   readonly #link: NatsLink;
   readonly #answers: NatsAnswers;
   #reorder: ReorderBuffer | undefined;
@@ -41,7 +42,6 @@ export class NatsConsumption implements MessageOwner {
   #subscription: NatsSubscription | undefined;
   #created: number | undefined;
   #loop: Promise<void> | undefined;
-  #lifeTimer: NodeJS.Timeout | undefined;
   #wake: () => void = () => undefined;
   /** Why the consumer has to be looked at before messages are asked for. */
   #trouble: UnavailableError | undefined;
@@ -62,7 +62,7 @@ export class NatsConsumption implements MessageOwner {
   }
 
   async start(): Promise<void> {
-    const { connection, ackWaitMs } = this.#options;
+    const { connection, ackWaitMs, settings } = this.#options;
     this.#subscription = connection.subscribe(`${this.#requests.inbox}.*`, {
       callback: (error, message) => {
         if (error === null) this.#receive(message);
@@ -76,7 +76,7 @@ export class NatsConsumption implements MessageOwner {
       this.#link.end();
       throw error;
     }
-    this.#lifeTimer = setInterval(() => this.#showLife(), Math.max(30, ackWaitMs / 3));
+    void repeat(Math.max(30, ackWaitMs / 3), () => this.#showLife(), this.#ended.signal, settings.clock);
     this.#loop = this.#run();
   }
 
@@ -90,7 +90,7 @@ export class NatsConsumption implements MessageOwner {
     if (this.#link.down === undefined) await this.#briefly(() => this.#subscription?.drain());
     else this.#subscription?.unsubscribe();
     await stopped;
-    clearInterval(this.#lifeTimer);
+    this.#ended.abort();
     if (this.#link.down === undefined) await this.#briefly(() => this.#options.connection.flush());
     this.#link.end();
   }

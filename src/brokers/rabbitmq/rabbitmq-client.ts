@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { invalidOption, requireMethods } from "../../adapter/index.ts";
 
 // oxlint-disable-next-line typescript/no-explicit-any -- the type of listeners in node:events
 type Listener = (...args: any[]) => void;
@@ -71,16 +71,10 @@ export interface RabbitmqMessage {
 }
 
 /** Throws when `connection` is something else than a connection of amqplib that recovers. */
-export function requireConnection(of: string, connection: unknown): RabbitmqConnection {
-  const has = (method: string): boolean =>
-    typeof connection === "object" && connection !== null && typeof Reflect.get(connection, method) === "function";
+export function requireConnection(of: string, value: unknown): RabbitmqConnection {
   const fix = "Pass the result of await connect(url, { recovery: true }) of amqplib 2.2 or later";
-  if (!["createChannel", "createConfirmChannel", "on"].every(has)) {
-    throw new TxboxError("invalid_option", `${of} needs a connection`, { field: "connection", fix });
-  }
-  if (!has("waitForConnect")) {
-    const message = `${of}: this connection does not come back after the broker was away`;
-    throw new TxboxError("invalid_option", message, { field: "connection", fix });
-  }
-  return connection as RabbitmqConnection;
+  const methods = ["createChannel", "createConfirmChannel", "on"] as const;
+  const connection = requireMethods<RabbitmqConnection>(of, "connection", value, methods, fix);
+  if (typeof Reflect.get(connection, "waitForConnect") === "function") return connection;
+  throw invalidOption(of, "connection", "this connection does not come back after the broker was away", fix);
 }

@@ -1,4 +1,4 @@
-import { ABORTED, LATE, settledWithin } from "../../adapter/index.ts";
+import { answerWithin } from "../../adapter/index.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { describeError, TxboxError, UnavailableError } from "../../core/errors.ts";
 import { deadHeaders, type DeadHeaders } from "../../core/dead-letter.ts";
@@ -77,10 +77,13 @@ export class RabbitmqDeadLetters {
   ): Promise<Confirm> {
     const { promise, resolve } = Promise.withResolvers<Confirm>();
     channel.send(exchange, routingKey, content, options, resolve);
-    const confirm = await settledWithin(promise, CONFIRM_TIMEOUT_MS, undefined, this.#clock);
-    if (confirm !== LATE && confirm !== ABORTED) return confirm;
-    this.#channels.drop(channel);
-    throw new UnavailableError(`RabbitMQ confirmed no dead letter for ${CONFIRM_TIMEOUT_MS} ms`);
+    const late = `RabbitMQ confirmed no dead letter for ${CONFIRM_TIMEOUT_MS} ms`;
+    try {
+      return await answerWithin(promise, CONFIRM_TIMEOUT_MS, late, undefined, this.#clock);
+    } catch (error) {
+      this.#channels.drop(channel);
+      throw error;
+    }
   }
 
   #notPutAside(exchange: string, routingKey: string, confirm: Confirm, error: unknown): Error {

@@ -1,4 +1,4 @@
-import { Deliveries, type Delivery, type SubscriberSettings } from "../../adapter/index.ts";
+import { Deliveries, openDelivery, type Delivery, type SubscriberSettings } from "../../adapter/index.ts";
 import { backoffMs } from "../../core/backoff.ts";
 import type { Handle } from "../../core/contracts.ts";
 import { describeError, errorCode, PermanentError, UnavailableError } from "../../core/errors.ts";
@@ -205,18 +205,17 @@ export class RabbitmqSubscription {
   #opened(delivery: RabbitmqMessage): Pick<Delivery, "message" | "attempts" | "broken"> {
     const { maxDeliveries } = this.#options;
     const before = deliveriesBefore(delivery);
-    let message: IncomingMessage;
-    try {
-      message = openFromRabbitmq(delivery);
-    } catch (broken) {
-      const { content: body, fields, properties } = delivery;
-      const id = typeof properties.messageId === "string" ? properties.messageId : undefined;
-      return { message: { id, body, headers: {}, routingKey: fields.routingKey }, attempts: 0, broken };
-    }
-    const fatal = before - (this.#survivals.get(message.id ?? "") ?? 0);
-    if (fatal < maxDeliveries) return { message, attempts: 0 };
-    return { message, attempts: before, broken: deliveredTooOften(before) };
+    const opened = openDelivery(delivery, openFromRabbitmq, unreadable);
+    const fatal = before - (this.#survivals.get(opened.message.id ?? "") ?? 0);
+    if (opened.broken !== undefined || fatal < maxDeliveries) return { ...opened, attempts: 0 };
+    return { ...opened, attempts: before, broken: deliveredTooOften(before) };
   }
+}
+
+/** What is left to say of a message whose envelope cannot be read. */
+function unreadable({ content: body, fields, properties }: RabbitmqMessage): IncomingMessage {
+  const id = typeof properties.messageId === "string" ? properties.messageId : undefined;
+  return { id, body, headers: {}, routingKey: fields.routingKey };
 }
 
 function deliveredTooOften(times: number): PermanentError {

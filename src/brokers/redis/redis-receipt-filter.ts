@@ -1,5 +1,6 @@
 import {
   clock,
+  inBatches,
   integer,
   LATE,
   readOptions,
@@ -30,11 +31,6 @@ export interface RedisReceiptFilter extends ReceiptFilter {
   close(): Promise<void>;
 }
 
-interface Question {
-  readonly key: string;
-  readonly answer: (seen: boolean) => void;
-}
-
 /** After a failure nobody asks for so long: the ledger alone is quicker than a Redis that does not answer. */
 const PAUSE_MS = 1000;
 const ANSWER_MS = 2000;
@@ -62,7 +58,6 @@ const OPTIONS = {
 export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): RedisReceiptFilter {
   const { client, ttlMs, timeoutMs, prefix, clock } = readOptions("createRedisReceiptFilter", options, OPTIONS);
   const link = new RedisLink(client);
-  let questions: Question[] = [];
   let news: string[] = [];
   let pausedUntil = 0;
   let telling: Promise<void> | undefined;
@@ -74,21 +69,13 @@ export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): Re
     pausedUntil = clock.monotonic() + PAUSE_MS;
   };
 
-  async function ask(): Promise<void> {
-    const asked = questions;
-    questions = [];
-    if ((await settledWithin(answer(asked), timeoutMs).catch(() => LATE)) !== LATE) return;
+  const ask = inBatches({ most: MOST }, async (keys: readonly string[]): Promise<boolean[]> => {
+    const asking = link.command(["MGET", ...keys], ANSWER_MS) as Promise<unknown[]>;
+    const reply = await settledWithin(asking, timeoutMs).catch(() => LATE);
+    if (typeof reply !== "symbol") return reply.map((one) => one != null);
     pause();
-    for (const { answer: tellOne } of asked) tellOne(false);
-  }
-
-  async function answer(asked: readonly Question[]): Promise<void> {
-    for (let from = 0; from < asked.length; from += MOST) {
-      const part = asked.slice(from, from + MOST);
-      const reply = (await link.command(["MGET", ...part.map(({ key }) => key)], ANSWER_MS)) as unknown[];
-      for (const [i, { answer: tellOne }] of part.entries()) tellOne(reply[i] != null);
-    }
-  }
+    return keys.map(() => false);
+  });
 
   async function tell(): Promise<void> {
     while (news.length > 0) {
@@ -106,11 +93,7 @@ export function createRedisReceiptFilter(options: RedisReceiptFilterOptions): Re
 
   return {
     seen(receipt, status) {
-      if (isPaused()) return Promise.resolve(false);
-      return new Promise((answer) => {
-        questions.push({ key: keyOf(receipt, status), answer });
-        if (questions.length === 1) setImmediate(() => void ask());
-      });
+      return isPaused() ? Promise.resolve(false) : ask(keyOf(receipt, status));
     },
     remember(receipt, status) {
       if (isPaused()) return;

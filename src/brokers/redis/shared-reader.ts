@@ -17,9 +17,8 @@ export class SharedReader extends StreamReader {
     }
   }
 
-  protected async keepEntries(): Promise<void> {
-    const { ids } = this.held;
-    if (ids.length > 0) for (const id of await this.group.touch(ids)) this.held.lose(id);
+  protected keepEntries(): Promise<void> {
+    return this.held.renew();
   }
 
   protected lossOf(): AbortController {

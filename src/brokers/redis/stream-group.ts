@@ -1,4 +1,4 @@
-import { TxboxError } from "../../core/errors.ts";
+import { PermanentError, TxboxError } from "../../core/errors.ts";
 import type { RedisArgument } from "./plain-connection.ts";
 import type { RawFields } from "./redis-envelope.ts";
 import { isReply } from "./redis-errors.ts";
@@ -147,10 +147,11 @@ export class StreamGroup {
     await this.#link.run(COUNT, [this.streamKey], [this.group, this.member, id, String(attempts + 1)]);
   }
 
-  /** Shows that these are being worked on; answers those that another has taken over. */
-  async touch(ids: readonly string[]): Promise<string[]> {
-    const lost = await this.#link.run(TOUCH, [this.streamKey], [this.group, this.member, ...ids]);
-    return (lost as Buffer[]).map(String);
+  /** Shows that these are being worked on; refused are those that another has taken over. */
+  async touch(ids: readonly string[]): Promise<(Error | undefined)[]> {
+    const reply = await this.#link.run(TOUCH, [this.streamKey], [this.group, this.member, ...ids]);
+    const lost = new Set((reply as Buffer[]).map(String));
+    return ids.map((id) => (lost.has(id) ? new PermanentError(`Another consumer has entry ${id}`) : undefined));
   }
 
   async acquire(token: string, ms: number): Promise<boolean> {

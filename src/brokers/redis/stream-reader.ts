@@ -1,8 +1,6 @@
-import { type Deliveries, SubscriberOutage } from "../../adapter/index.ts";
+import { type Deliveries, HeldMessages, openDelivery, repeat, SubscriberOutage } from "../../adapter/index.ts";
 import { PermanentError } from "../../core/errors.ts";
-import type { IncomingMessage } from "../../core/message.ts";
 import { deadHeaders } from "../../core/dead-letter.ts";
-import { HeldEntries } from "./held-entries.ts";
 import { brokenEntry, deadEntry, openEntry } from "./redis-envelope.ts";
 import { explainRedis, isReply } from "./redis-errors.ts";
 import type { RedisLink } from "./redis-link.ts";
@@ -33,7 +31,7 @@ export abstract class StreamReader {
   protected readonly group: StreamGroup;
   protected readonly blocking: RedisLink;
   protected readonly settings: RedisSubscriberSettings;
-  protected readonly held: HeldEntries;
+  protected readonly held: HeldMessages;
   protected readonly stopping: AbortController = new AbortController();
   readonly #ended = new AbortController();
   readonly #consumer: string;
@@ -44,19 +42,27 @@ export abstract class StreamReader {
   #onSurvived: (() => void) | undefined;
   /** Nothing pending is from this life of the member yet. */
   #newborn = true;
+  #sweepAt = Number.NEGATIVE_INFINITY;
 
   constructor({ consumer, group, blocking, deliveries, settings }: ReaderParts) {
     this.group = group;
     this.blocking = blocking;
     this.settings = settings;
-    this.held = new HeldEntries(group);
+    this.held = new HeldMessages({
+      acknowledge: (ids) => group.acknowledge(ids).then(() => []),
+      renew: (ids) => group.touch(ids),
+    });
     this.#consumer = consumer;
     this.#deliveries = deliveries;
     this.#outage = new SubscriberOutage(consumer, settings, RECONNECT);
   }
 
   start(): void {
-    this.#running = Promise.all([this.#read(), this.#tend()]);
+    const { clock, takeOverAfterMs } = this.settings;
+    this.#running = Promise.all([
+      this.#outage.keepTaking(() => this.#take(), this.stopping.signal),
+      repeat(takeOverAfterMs / 3, () => this.#tend(), this.#ended.signal, clock),
+    ]);
   }
 
   /** Takes no more entries; those in hand stay ours until `end`. */
@@ -67,12 +73,11 @@ export abstract class StreamReader {
 
   /** Once nothing is in hand: tells Redis what is done, and leaves the rest to others. */
   async end(deleteMember: boolean): Promise<void> {
-    const told = await this.held.flush();
+    const told = await this.held.end();
     this.#ended.abort();
     await this.#running;
     // From who cannot say goodbye, others take over.
     if (told) await this.leave(deleteMember).catch(() => undefined);
-    this.held.end();
   }
 
   /** Takes entries until something goes wrong or the right to do so is lost. Called again and again. */
@@ -180,7 +185,7 @@ export abstract class StreamReader {
     this.#page.saw(entries.map(sizeOfEntry));
     const fresh = entries.filter(({ id }) => !this.held.has(id));
     const losses = fresh.map(({ id }) => this.lossOf(id));
-    for (const [i, { id }] of fresh.entries()) this.held.add(id, losses[i]!);
+    for (const [i, { id }] of fresh.entries()) this.held.add(id, undefined, losses[i]);
     for (const [i, entry] of fresh.entries()) {
       if (!this.#deliveries.hasRoom) await this.#deliveries.room();
       this.#handOn(entry, attemptsOf(entry), losses[i]!);
@@ -191,11 +196,9 @@ export abstract class StreamReader {
     const { group, held, settings } = this;
     const consumer = this.#consumer;
     const survived = this.#onSurvived;
-    const { message, ...broken } = opened(fields, group.streamKey);
     const deadly = attempts >= settings.maxAttempts ? { broken: neverFinished(attempts) } : {};
     this.#deliveries.take({
-      message,
-      ...broken,
+      ...openDelivery(fields, (raw) => openEntry(raw, group.streamKey), brokenEntry),
       ...deadly,
       attempts,
       signal: loss.signal,
@@ -217,52 +220,23 @@ export abstract class StreamReader {
     this.#outage.over();
   }
 
-  async #read(): Promise<void> {
-    const { signal } = this.stopping;
-    while (!signal.aborted) {
-      try {
-        await this.takeEntries();
-      } catch (error) {
-        if (!signal.aborted) await this.#waitOut(error);
-      }
-    }
-  }
-
-  async #waitOut(cause: unknown): Promise<void> {
-    if (this.settings.declare && isReply(cause, "NOGROUP")) {
+  async #take(): Promise<void> {
+    try {
+      await this.takeEntries();
+    } catch (cause) {
       // The server has lost its data.
-      await this.group.ensure(true).catch(() => undefined);
+      if (this.settings.declare && isReply(cause, "NOGROUP")) await this.group.ensure(true).catch(() => undefined);
+      throw explainRedis(cause);
     }
-    await this.#outage.waitOut(explainRedis(cause), this.stopping.signal);
   }
 
+  /** Who reads meets the same errors and speaks of them. */
   async #tend(): Promise<void> {
-    const { clock, takeOverAfterMs } = this.settings;
-    const { signal } = this.#ended;
-    let sweepAt = clock.monotonic();
-    while (!signal.aborted) {
-      try {
-        await this.keepEntries();
-        if (clock.monotonic() >= sweepAt) {
-          await this.group.sweep(FORGET_MEMBERS_MS);
-          sweepAt = clock.monotonic() + FORGET_MEMBERS_MS / 24;
-        }
-      } catch {
-        // Who reads meets the same error and speaks of it.
-      }
-      await clock.sleep(takeOverAfterMs / 3, signal);
-    }
-  }
-}
-
-function opened(
-  fields: StreamEntry["fields"],
-  streamKey: string,
-): { message: IncomingMessage } | { message: IncomingMessage; broken: unknown } {
-  try {
-    return { message: openEntry(fields, streamKey) };
-  } catch (broken) {
-    return { message: brokenEntry(fields), broken };
+    const { clock } = this.settings;
+    await this.keepEntries();
+    if (clock.monotonic() < this.#sweepAt) return;
+    await this.group.sweep(FORGET_MEMBERS_MS);
+    this.#sweepAt = clock.monotonic() + FORGET_MEMBERS_MS / 24;
   }
 }
 

@@ -35,8 +35,8 @@ const thrown = (run: () => unknown): unknown => {
 
 describe("options of the NATS adapter", () => {
   test.each([
-    [{}, "connection", /needs a connection.*connect\(/],
-    [{ connection: { publish() {} } }, "connection", /with the method subscribe/],
+    [{}, "connection", /connection has no method publish.*connect\(/],
+    [{ connection: { publish() {} } }, "connection", /connection has no method subscribe/],
     [{ connection: connection({ isClosed: () => true }) }, "connection", /has been closed/],
     [{ connection: connection(), stream: "x" }, "stream", /has no option "stream"/],
     [{ connection: connection(), streamname: "x" }, "streamname", /Did you mean "streamName"/],

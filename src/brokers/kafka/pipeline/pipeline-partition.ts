@@ -1,5 +1,4 @@
-import { backoffMs } from "../../../core/backoff.ts";
-import { describeError } from "../../../core/errors.ts";
+import { SubscriberOutage } from "../../../adapter/index.ts";
 import type { CommittedRecords } from "../committed-records.ts";
 import type { Generation } from "../generation.ts";
 import { GroupOffsets, type Place } from "../group-offsets.ts";
@@ -111,16 +110,14 @@ export class PipelinePartition {
     const { generation, worker } = this.#settings;
     const { settings, group: consumer } = worker;
     this.#resetting = true;
+    const outage = new SubscriberOutage(consumer, settings, BACKOFF);
     let error = cause;
-    for (let attempt = 1; this.#resetting && !generation.ending.aborted; attempt++) {
-      const delayMs = Math.max(20, backoffMs(attempt, BACKOFF));
-      const reason = describeError(explain(error, nameOf(this.#settings)));
-      settings.emit({ type: "outage", consumer, error: reason, attempt, delayMs });
-      await settings.clock.sleep(delayMs, generation.ending);
+    while (this.#resetting && !generation.ending.aborted) {
+      await outage.waitOut(explain(error, nameOf(this.#settings)), generation.ending);
       try {
         await this.#beginAfresh(error);
         this.#resetting = false;
-        settings.emit({ type: "recovered", consumer });
+        outage.over();
       } catch (next) {
         error = next;
       }
