@@ -44,11 +44,14 @@ export class Settler<P extends Part, S extends Stored, M> {
     return this.#add(part, (draft) => draft.record(claim, outcomes, now));
   }
 
-  /** Writes keys that have changed otherwise. */
-  writeKeys(part: P, keys: readonly BlockedKey[]): Promise<void> {
-    return this.#add(part, (draft) => {
+  /** Keys with nothing parked are free once that is written. */
+  free(part: P, keys: readonly BlockedKey[]): void {
+    if (keys.length === 0) return;
+    const written = this.#add(part, (draft) => {
       for (const key of keys) draft.change(key);
     });
+    // A failed write has made everything void.
+    written.catch(() => undefined);
   }
 
   /** Writes nothing but that nothing here kills its owner. */

@@ -1,0 +1,237 @@
+import type { Clock, JoinOptions } from "../core/contracts.ts";
+import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
+import type { Caution } from "./caution.ts";
+import type { ClaimsInHand, LaneClaim } from "./claims-in-hand.ts";
+import type { Entered, LanePort, Part, Stored } from "./lane-port.ts";
+import { leaseLost } from "./relay-errors.ts";
+import type { Settler } from "./settler.ts";
+
+/** The part of a lease in which messages may be published: the rest is for what was sent before its end. */
+const USABLE = 0.8;
+/** Lanes change hands and commands are carried out after this time, though attempts that take long go on. */
+const PATIENCE_MS = 1000;
+
+type Chore = () => Promise<void>;
+
+/** What the engine keeps in memory, and loads anew. */
+export interface Memory<P extends Part, S extends Stored, M> {
+  readonly keys: BlockedKeys;
+  readonly caution: Caution<P>;
+  readonly claims: ClaimsInHand<P, S, M>;
+  readonly settler: Settler<P, S, M>;
+}
+
+/**
+ * A process's hold on its lanes. What is in memory is of one load: when its fence falls or an answer is lost, it is loaded
+ * anew and every claim of before is void. What changes lanes or keys is a chore, done between claims and followed by a load.
+ * Loads and chores are for callers that keep claims from being made meanwhile.
+ */
+export class LaneHold<P extends Part, S extends Stored, M> {
+  readonly #port: LanePort<P, S, M>;
+  readonly #options: Pick<JoinOptions, "relay" | "leaseMs">;
+  readonly #clock: Clock;
+  readonly #memory: Memory<P, S, M>;
+  #parts: readonly P[] = [];
+  #generation = 0;
+  #stale = true;
+  #validUntil = 0;
+  #chores: Chore[] = [];
+  /** Since when chores wait for claims in hand. */
+  #choresSince: number | undefined;
+  #loading = false;
+  /** Attempts that go on while chores are done; what is reported of them waits for the end of those. */
+  #carried: { readonly claims: Set<LaneClaim<P, S, M>>; readonly done: Promise<void> } | undefined;
+
+  constructor(port: LanePort<P, S, M>, options: JoinOptions, clock: Clock, memory: Memory<P, S, M>) {
+    this.#port = port;
+    this.#options = options;
+    this.#clock = clock;
+    this.#memory = memory;
+  }
+
+  get parts(): readonly P[] {
+    return this.#parts;
+  }
+
+  /** Rises with every load: claims of an older one are void. */
+  get generation(): number {
+    return this.#generation;
+  }
+
+  /** What is in memory does not hold. */
+  get isStale(): boolean {
+    return this.#stale;
+  }
+
+  /** Everything is being loaded. */
+  get isLoading(): boolean {
+    return this.#loading;
+  }
+
+  get hasChores(): boolean {
+    return this.#chores.length > 0;
+  }
+
+  /** Something has to be loaded or done before the next claim. */
+  get isBehind(): boolean {
+    return this.#stale || this.hasChores;
+  }
+
+  /** Monotonic time up to which messages may be published. */
+  get validUntil(): number {
+    return this.#validUntil;
+  }
+
+  /** The lease was renewed by a question that was sent then. */
+  extend(sentAt: number): void {
+    this.#validUntil = Math.max(this.#validUntil, sentAt + this.#options.leaseMs * USABLE);
+  }
+
+  partOf(lane: number): P | undefined {
+    return this.#parts.find(({ lanes }) => lanes.includes(lane));
+  }
+
+  // ── Claims of one load ────────────────────────────────────────────────────────────────────────────────────────
+
+  isCurrent(claim: LaneClaim<P, S, M>): boolean {
+    return claim.generation === this.#generation || this.#carried?.claims.has(claim) === true;
+  }
+
+  /** For an attempt that goes on while chores are done: their end. */
+  carriedOver(claim: LaneClaim<P, S, M>): Promise<void> | undefined {
+    return this.#carried?.claims.has(claim) === true ? this.#carried.done : undefined;
+  }
+
+  /** Part of a claim in hand: should chores be under way, it outlives them as well. */
+  carry(claim: LaneClaim<P, S, M>): void {
+    this.#carried?.claims.add(claim);
+  }
+
+  /** Every claim is void. */
+  void(): void {
+    this.#generation++;
+    this.#memory.claims.clear();
+    this.#memory.settler.drop(leaseLost(this.#options.relay));
+  }
+
+  /** What is in memory no longer holds: the next claim loads everything anew. */
+  invalidate(): void {
+    this.#stale = true;
+    this.#validUntil = 0;
+    this.#carried = undefined;
+    this.void();
+  }
+
+  // ── Loads and chores ──────────────────────────────────────────────────────────────────────────────────────────
+
+  plan(chore: Chore): void {
+    this.#chores.push(chore);
+  }
+
+  /** Loads everything anew when what is in hand is settled. */
+  enterSoon(): void {
+    if (!this.hasChores) this.plan(async () => undefined);
+  }
+
+  /** Loads what is stale and does what has to be done between claims; false while claims in hand keep it from that. */
+  async catchUp(): Promise<boolean> {
+    if (this.#stale) await this.enter();
+    if (!this.hasChores) return true;
+    const now = this.#clock.monotonic();
+    this.#choresSince ??= now;
+    if (this.#memory.claims.hasNew) return false;
+    if (this.#memory.claims.hasRetry && now - this.#choresSince <= PATIENCE_MS) return false;
+    await this.doChores();
+    return true;
+  }
+
+  async enter(ongoing: ReadonlySet<LaneClaim<P, S, M>> = new Set()): Promise<void> {
+    await this.#settled();
+    this.void();
+    const generation = this.#generation;
+    const sentAt = this.#clock.monotonic();
+    const messages = [...ongoing].flatMap((claim) => (claim.ended ? [] : claim.messages));
+    this.#loading = true;
+    try {
+      const entered = await this.#port.enter([...new Set(messages)]);
+      // Given up meanwhile: then this load is void as well.
+      if (generation !== this.#generation) return;
+      // What was asked while it was loaded was asked about the parts of before.
+      this.#generation++;
+      this.#load(entered, ongoing);
+      this.extend(sentAt);
+    } finally {
+      this.#loading = false;
+    }
+  }
+
+  #load({ parts, keys, ongoing: stillParked }: Entered<P>, ongoing: ReadonlySet<LaneClaim<P, S, M>>): void {
+    this.#parts = parts;
+    this.#memory.caution.load(parts);
+    this.#memory.keys.clear();
+    const now = this.#clock.monotonic();
+    const empty: BlockedKey[] = [];
+    for (const stored of keys) {
+      const key = this.#memory.keys.load(stored, now);
+      if (key.parked === 0 && !key.held) empty.push(key);
+    }
+    this.#stale = false;
+    for (const claim of ongoing) {
+      // What the store has kept for it is taken back by another load.
+      if (!this.#carryOver(claim, stillParked)) this.enterSoon();
+    }
+    for (const [part, those] of Map.groupBy(empty, ({ lane }) => this.partOf(lane))) {
+      if (part !== undefined) this.#memory.settler.free(part, those);
+    }
+  }
+
+  /**
+   * An attempt that goes on is settled as ever if its messages are still parked in lanes of this process: to make it again
+   * would send what may be on its way already. Otherwise it is void: true when nothing of it is left here.
+   */
+  #carryOver(claim: LaneClaim<P, S, M>, stillParked: ReadonlySet<string>): boolean {
+    const entries = claim.messages.flatMap((message) => {
+      const key = stillParked.has(String(message.ref)) ? this.#memory.keys.of(message) : undefined;
+      return key === undefined ? [] : [key];
+    });
+    const [part, ...others] = new Set(entries.map(({ lane }) => this.partOf(lane)));
+    if (claim.ended || part === undefined || others.length > 0 || entries.length < claim.messages.length)
+      return entries.length === 0;
+    Object.assign(claim, { generation: this.#generation, part, entries, keys: [...new Set(entries)] });
+    for (const key of claim.keys) key.draining = true;
+    this.#memory.claims.add(claim);
+    return true;
+  }
+
+  async doChores(): Promise<void> {
+    if (!this.hasChores) return;
+    await this.#settled();
+    const chores = this.#chores;
+    const ongoing = new Set(this.#memory.claims.retry);
+    const { promise: done, resolve } = Promise.withResolvers<void>();
+    this.#carried = { claims: ongoing, done };
+    this.#chores = [];
+    this.#choresSince = undefined;
+    try {
+      for (const chore of chores) {
+        await this.#settled();
+        await chore();
+        // Lanes and blocked keys may have changed.
+        await this.enter(ongoing);
+        // Given up meanwhile: what is left is planned again.
+        if (this.#stale) return;
+      }
+    } catch (error) {
+      this.invalidate();
+      throw error;
+    } finally {
+      this.#carried = undefined;
+      resolve();
+    }
+  }
+
+  /** Resolves with nothing being written. */
+  async #settled(): Promise<void> {
+    while (this.#memory.settler.busy) await this.#memory.settler.idle();
+  }
+}
