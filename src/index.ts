@@ -1,19 +1,12 @@
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
 export { createRelay, type DrainOptions, type DrainResult, type Relay, type RelayState } from "./relay/relay.ts";
-export {
-  createReconciler,
-  type Found,
-  type Reconciled,
-  type Reconciler,
-  type ReconcilerEvent,
-  type ReconcilerOptions,
-} from "./outbox/reconciler.ts";
-export type { RelayEvent } from "./relay/relay-events.ts";
+export { createReconciler, type Found, type Reconciler, type ReconcilerOptions } from "./outbox/reconciler.ts";
+export type * from "./core/events.ts";
+export { listen } from "./observability/listen.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
 export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./inbox/inbox.ts";
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
-export type { Handled } from "./inbox/process-message.ts";
 export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";
 export { publishByKey, type ByKeyOptions } from "./core/by-key.ts";
 export { defineEvents, type Events } from "./core/event-map.ts";

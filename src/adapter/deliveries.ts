@@ -1,7 +1,9 @@
 import { backoffMs } from "../core/backoff.ts";
 import { orderOf } from "../core/batch-results.ts";
+import { operation } from "../core/channels.ts";
 import type { Handle, HandleResult } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
+import type { ReceiveOperation } from "../core/events.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import type { SubscriberSettings } from "./subscriber-options.ts";
 
@@ -29,6 +31,8 @@ export interface Delivery {
    */
   postpone?(delayMs: number): boolean;
 }
+
+const receiveOperation = operation<ReceiveOperation>("subscriber", "receive");
 
 /**
  * Hands deliveries to a handler: those of one (stream, key) one after another, in the order they were taken; different
@@ -132,8 +136,15 @@ export class Deliveries {
     if (name !== undefined) this.#chains.delete(name);
   }
 
-  /** Tries until it is done, dead, or no longer ours. */
   async #deliver(delivery: Delivery): Promise<"ended" | "given back"> {
+    if (!receiveOperation.isHeard) return this.#tryUntilOver(delivery);
+    const { message } = delivery;
+    const told: ReceiveOperation = { consumer: this.#consumer, message };
+    return receiveOperation.run(told, async () => (told.result = await this.#tryUntilOver(delivery)));
+  }
+
+  /** Tries until it is done, dead, or no longer ours. */
+  async #tryUntilOver(delivery: Delivery): Promise<"ended" | "given back"> {
     let attempts = delivery.attempts;
     let outages = 0;
     let verdict: Exclude<HandleResult, { status: "done" }> | undefined =

@@ -47,7 +47,6 @@ export { ENVELOPE_OPTIONS, type EnvelopeOptions } from "./publisher-options.ts";
 export {
   SUBSCRIBER_OPTIONS,
   subscriberSettings,
-  type SubscriberEvent,
   type SubscriberOptions,
   type SubscriberSettings,
 } from "./subscriber-options.ts";
@@ -61,3 +60,4 @@ export { describeError, errorCode } from "../core/errors.ts";
 export { givenUp, mayBegin } from "../core/may-begin.ts";
 export { failureOf } from "../core/publish-each.ts";
 export { ABORTED, LATE, settledWithin } from "../core/settled-within.ts";
+export type { SubscriberEvent } from "../core/events.ts";

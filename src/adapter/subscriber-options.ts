@@ -1,16 +1,8 @@
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock } from "../core/contracts.ts";
-import { safeListener } from "../core/safe-listener.ts";
+import { eventEmitter } from "../core/channels.ts";
+import type { SubscriberEvent } from "../core/events.ts";
 import { backoff, callback, clock, integer, type OptionSpec } from "./option-spec.ts";
-
-/** What a subscriber tells its host; all of it is rare. */
-export type SubscriberEvent =
-  | { type: "retry"; consumer: string; id: string | undefined; attempts: number; delayMs: number; error: string }
-  /** Put aside as a dead letter; the consumer goes on. */
-  | { type: "dead"; consumer: string; id: string | undefined; attempts: number; error: string }
-  /** The broker, or what the handler needs, is out: nothing counts as an attempt until it is back. */
-  | { type: "outage"; consumer: string; error: string; attempt: number; delayMs: number }
-  | { type: "recovered"; consumer: string };
 
 /** Options that every subscriber has. */
 export interface SubscriberOptions {
@@ -57,6 +49,6 @@ export const SUBSCRIBER_OPTIONS: { readonly [Name in keyof Common]: OptionSpec<C
 export function subscriberSettings(options: Common): SubscriberSettings {
   const { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, onEvent, clock } = options;
   const outageBackoff = { baseMs: 100, maxMs: 10_000 };
-  const emit = safeListener(onEvent);
+  const emit = eventEmitter("subscriber", onEvent);
   return { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, outageBackoff, emit, clock };
 }

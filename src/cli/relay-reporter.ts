@@ -1,4 +1,4 @@
-import type { RelayEvent } from "../relay/relay-events.ts";
+import type { RelayEvent } from "../core/events.ts";
 import { formatMs, plural } from "./format-values.ts";
 import type { Output } from "./output.ts";
 

@@ -18,6 +18,8 @@ export function runHandling<T>(context: HandlingContext, run: () => Promise<T>):
 
 export interface Causation {
   correlationId: string | undefined;
+  /** The id of the message being handled. */
+  causationId: string | undefined;
   causationPath: readonly Cause[] | undefined;
   traceparent: string | undefined;
 }
@@ -30,6 +32,7 @@ export function inheritedCausation(): Causation | undefined {
   // Other producers may mean something else by these names, or mean harm: only what can be handed down is.
   return {
     correlationId: textOrNull(headers.correlationId) ?? context.id,
+    causationId: textOrNull(context.id, 200) ?? undefined,
     causationPath: [...inheritedPath(headers.causationPath), [context.module, context.type]],
     traceparent: textOrNull(headers.traceparent, 200) ?? undefined,
   };

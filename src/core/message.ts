@@ -10,6 +10,9 @@ export type Cause = readonly [module: string, type: string];
 /** Headers travel with the message; the named ones have a meaning, the rest is the user's. */
 export interface Headers {
   correlationId?: string;
+  /** The id of the message in whose handler this one was enqueued. */
+  causationId?: string;
+  /** The chain of causes before it, oldest first. */
   causationPath?: readonly Cause[];
   schemaVersion?: string | number;
   traceparent?: string;

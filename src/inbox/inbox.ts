@@ -1,5 +1,6 @@
 import { publishByKey } from "../core/by-key.ts";
 import { handlerSlots } from "../core/publish-slots.ts";
+import { operation } from "../core/channels.ts";
 import { systemClock } from "../core/clock.ts";
 import type {
   HandleResult,
@@ -14,13 +15,14 @@ import type {
   Writer,
 } from "../core/contracts.ts";
 import { errorCode, TxboxError } from "../core/errors.ts";
+import type { Handled, HandleOperation } from "../core/events.ts";
 import type { Events } from "../core/event-map.ts";
 import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
 import { requireIncoming, typeOf } from "./incoming-message.ts";
-import { MessageProcessor, type Attempt, type Handled } from "./process-message.ts";
+import { MessageProcessor, type Attempt } from "./process-message.ts";
 import { requireScope } from "./receipt-scope.ts";
 import { fromStored } from "./stored-message.ts";
 
@@ -46,6 +48,8 @@ export interface InboxOptions<Map extends EventMap, Tx> {
   /** Answers for duplicates without the database; the ledger decides on all others. See `createRedisReceiptFilter`. */
   filter?: ReceiptFilter;
 }
+
+const handleOperation = operation<HandleOperation>("inbox", "handle");
 
 /** The roles of a store that an inbox needs. */
 export interface InboxStore<Tx> {
@@ -101,8 +105,24 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   async function attempt(
     message: IncomingMessage,
     signal: AbortSignal,
-    how: "inline" | "store" | "stored",
+    how: HandleOperation["how"],
     given?: HandlerFunction<Tx>,
+  ): Promise<Attempt> {
+    if (!handleOperation.isHeard) return handleNow(message, signal, how, given);
+    const told: HandleOperation = { consumer, how, message };
+    return handleOperation.run(told, async () => {
+      const result = await handleNow(message, signal, how, given);
+      told.result = result.status === "done" ? result.handled : result.status;
+      if (result.status !== "done") told.error = result.error;
+      return result;
+    });
+  }
+
+  async function handleNow(
+    message: IncomingMessage,
+    signal: AbortSignal,
+    how: HandleOperation["how"],
+    given: HandlerFunction<Tx> | undefined,
   ): Promise<Attempt> {
     let handler = given;
     try {
@@ -124,11 +144,8 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   }
 
   /** Whatever goes wrong with a message, its neighbours in a batch must not suffer. */
-  const safely = (
-    message: IncomingMessage,
-    signal: AbortSignal,
-    how: "inline" | "store" | "stored",
-  ): Promise<Attempt> => attempt(message, signal, how).catch((error: unknown) => ({ status: "failed", error }));
+  const safely = (message: IncomingMessage, signal: AbortSignal, how: HandleOperation["how"]): Promise<Attempt> =>
+    attempt(message, signal, how).catch((error: unknown) => ({ status: "failed", error }));
   const arrival = mode === "stored" ? "store" : "inline";
 
   const inbox: Inbox<Map, Tx> = {

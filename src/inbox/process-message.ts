@@ -2,6 +2,7 @@ import { runHandling } from "../core/causation.ts";
 import { decodePayload } from "../core/codec.ts";
 import type { HandleResult, Ledger, Receipt, ReceiptFilter, ReceiptScope, Store, Writer } from "../core/contracts.ts";
 import { describeError, errorCode, PermanentError } from "../core/errors.ts";
+import type { Handled } from "../core/events.ts";
 import { notifyEnqueued } from "../core/enqueue-signal.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
@@ -13,9 +14,6 @@ import { judgeFailure } from "./judge-failure.ts";
 import { messageIdOf } from "./message-id.ts";
 import { receiptHolder } from "./receipt-scope.ts";
 import { toStored } from "./stored-message.ts";
-
-/** What became of a message: `skipped` has no handler here, `stored` will be handled by the local relay. */
-export type Handled = "processed" | "stored" | "duplicate" | "skipped";
 
 export type Attempt =
   | { readonly status: "done"; readonly handled: Handled }

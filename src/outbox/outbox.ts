@@ -1,6 +1,8 @@
-import type { Enqueued, Writer } from "../core/contracts.ts";
+import { operation } from "../core/channels.ts";
+import type { Enqueued, PreparedMessage, Writer } from "../core/contracts.ts";
 import type { Events } from "../core/event-map.ts";
 import { notifyEnqueued } from "../core/enqueue-signal.ts";
+import type { EnqueuedMessage, EnqueueOperation } from "../core/events.ts";
 import type { AnyEvents, EventMap, NewMessageOf } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireRuntime } from "../core/options.ts";
 import { valueKind } from "../core/value-kind.ts";
@@ -8,7 +10,7 @@ import { invalidMessage, prepareMessage, requireStream, requireText } from "./pr
 import { TxboxError } from "../core/errors.ts";
 
 export interface OutboxOptions<Map extends EventMap, Tx> {
-  store: { readonly writer: Writer<Tx> };
+  store: { readonly name?: string; readonly writer: Writer<Tx> };
   /** Types `type` and `payload` without naming the transaction type; see `defineEvents`. */
   events?: Events<Map>;
   /** Default 1 MiB. */
@@ -26,6 +28,8 @@ export interface Outbox<Map extends EventMap, Tx> {
   cancel(tx: Tx, id: string): Promise<boolean>;
 }
 
+const enqueueOperation = operation<EnqueueOperation>("outbox", "enqueue");
+
 const OPTIONS: readonly (keyof OutboxOptions<EventMap, unknown>)[] = ["store", "events", "maxPayloadBytes"];
 
 /** The whole of one call: more would not fit the database's protocol, whatever the messages. */
@@ -41,10 +45,9 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
   requireInteger("createOutbox", "maxPayloadBytes", maxPayloadBytes, 1, MAX_CALL_BYTES);
   const { writer } = store;
 
-  async function enqueueMany(tx: Tx, messages: readonly unknown[]): Promise<Enqueued[]> {
+  function prepareMany(messages: readonly unknown[], told: EnqueueOperation | undefined): PreparedMessage[] {
     // Not by map, which leaves out the holes of an array.
-    const prepared = Array.from(messages, (message) => prepareMessage(message, maxPayloadBytes));
-    if (prepared.length === 0) return [];
+    const prepared = Array.from(messages, (message) => prepareMessage(message, maxPayloadBytes, told?.headers));
     const chosen = new Set<string>();
     let bytes = 0;
     for (const message of prepared) {
@@ -65,17 +68,29 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
         fix: "Enqueue in several calls of the same transaction",
       });
     }
+    return prepared;
+  }
+
+  async function write(tx: Tx, messages: unknown, told?: EnqueueOperation): Promise<Enqueued[]> {
+    const prepared = Array.isArray(messages)
+      ? prepareMany(messages, told)
+      : [prepareMessage(messages, maxPayloadBytes, told?.headers)];
+    if (prepared.length === 0) return [];
     const enqueued = await writer.enqueue(tx, prepared);
     notifyEnqueued(store);
+    if (told !== undefined) told.messages = prepared.map((message, i) => writtenAs(message, enqueued[i]!));
     return enqueued;
   }
 
   async function enqueue(tx: Tx, messages: unknown): Promise<Enqueued | Enqueued[] | undefined> {
     requireTransaction(messages === undefined && looksLikeMessages(tx) ? undefined : tx);
-    if (Array.isArray(messages)) return enqueueMany(tx, messages);
-    const [enqueued] = await writer.enqueue(tx, [prepareMessage(messages, maxPayloadBytes)]);
-    notifyEnqueued(store);
-    return enqueued;
+    const told: EnqueueOperation | undefined = enqueueOperation.isHeard
+      ? { store: store.name ?? "", headers: {} }
+      : undefined;
+    const enqueued = await (told === undefined
+      ? write(tx, messages)
+      : enqueueOperation.run(told, () => write(tx, messages, told)));
+    return Array.isArray(messages) ? enqueued : enqueued[0];
   }
 
   return {
@@ -90,6 +105,10 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
       return writer.cancel(tx, requireText("id", id, 200));
     },
   };
+}
+
+function writtenAs({ stream, type, key, size }: PreparedMessage, { id, duplicate }: Enqueued): EnqueuedMessage {
+  return { id, duplicate, stream, type, key, size };
 }
 
 function requireStore(options: unknown): void {

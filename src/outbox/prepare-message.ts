@@ -31,9 +31,13 @@ const KNOWN: ReadonlySet<string> = new Set(FIELDS);
 type Fields = { readonly [Name in (typeof FIELDS)[number]]?: unknown };
 
 /** Checks everything about a message and serialises it; throws a TxboxError that names the field and the fix. */
-export function prepareMessage(message: unknown, maxPayloadBytes: number): PreparedMessage {
+export function prepareMessage(
+  message: unknown,
+  maxPayloadBytes: number,
+  moreHeaders?: Readonly<Record<string, string>>,
+): PreparedMessage {
   try {
-    return prepare(message, maxPayloadBytes);
+    return prepare(message, maxPayloadBytes, moreHeaders);
   } catch (error) {
     if (error instanceof TxboxError) throw error;
     // A getter or a proxy of the caller's own.
@@ -42,7 +46,11 @@ export function prepareMessage(message: unknown, maxPayloadBytes: number): Prepa
   }
 }
 
-function prepare(message: unknown, maxPayloadBytes: number): PreparedMessage {
+function prepare(
+  message: unknown,
+  maxPayloadBytes: number,
+  moreHeaders: Readonly<Record<string, string>> | undefined,
+): PreparedMessage {
   if (!isObject(message)) {
     throw invalidMessage(
       undefined,
@@ -73,7 +81,7 @@ function prepare(message: unknown, maxPayloadBytes: number): PreparedMessage {
   }
   const { body, bytes, contentType } = encodePayload(fields.payload, given?.contentType);
   if (bytes > maxPayloadBytes) throw tooLarge(bytes, maxPayloadBytes);
-  const { correlationId, headers, headerBytes } = prepareHeaders(given, contentType);
+  const { correlationId, headers, headerBytes } = prepareHeaders(given, contentType, moreHeaders);
   return {
     id: id ?? newId(deliverAt),
     idChosen: id !== null,
@@ -101,12 +109,19 @@ function newId(deliverAt: Date | null): string {
 
 const NO_HEADERS = { correlationId: null, headers: "{}", headerBytes: 0 };
 
-function prepareHeaders(given: Headers | undefined, contentType: string | undefined) {
+function prepareHeaders(
+  given: Headers | undefined,
+  contentType: string | undefined,
+  more: Readonly<Record<string, string>> | undefined,
+) {
   const causation = inheritedCausation();
-  if (given === undefined && causation === undefined && contentType === undefined) return NO_HEADERS;
-  const { correlationId = causation?.correlationId, ...rest } = given ?? {};
+  if (given === undefined && causation === undefined && contentType === undefined && more === undefined)
+    return NO_HEADERS;
+  // What the caller gave comes first, then what listeners add, then what is inherited.
+  const { correlationId = causation?.correlationId, ...rest }: Headers = { ...more, ...given };
   if (causation !== undefined) {
-    const { causationPath, traceparent } = causation;
+    const { causationId, causationPath, traceparent } = causation;
+    if (causationId !== undefined) rest["causationId"] ??= causationId;
     if (causationPath !== undefined) rest["causationPath"] ??= causationPath;
     if (traceparent !== undefined) rest["traceparent"] ??= traceparent;
   }

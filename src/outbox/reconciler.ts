@@ -1,6 +1,8 @@
+import { eventEmitter } from "../core/channels.ts";
 import { systemClock } from "../core/clock.ts";
 import type { Clock, Store } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
+import type { Reconciled, ReconcilerEvent } from "../core/events.ts";
 import type { EventMap, NewMessageOf, AnyEvents } from "../core/message.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { createOutbox } from "./outbox.ts";
@@ -22,20 +24,6 @@ export interface ReconcilerOptions<Head, Map extends EventMap = AnyEvents> {
 
 export type Found<Head> = Iterable<Head> | AsyncIterable<Head>;
 
-export interface Reconciled {
-  /** Heads that the query gave. */
-  found: number;
-  /** Messages that were missing. */
-  enqueued: number;
-  /** Messages that had been enqueued before: under way, dead, or done without leaving a result. */
-  known: number;
-}
-
-export type ReconcilerEvent =
-  | ({ type: "reconciled"; ms: number } & Reconciled)
-  /** The query or the database failed; it is tried again at the next turn. */
-  | { type: "failed"; error: string };
-
 /** Finds what should have been enqueued and was not, and enqueues it. Any number of processes may run the same one. */
 export interface Reconciler extends AsyncDisposable {
   start(): void;
@@ -54,7 +42,9 @@ export function createReconciler<Head, Map extends EventMap = AnyEvents>(
   rejectUnknownOptions(of, options, KNOWN);
   requireFunction(of, "find", options.find, "Pass () => the heads that have no result yet");
   requireFunction(of, "toMessage", options.toMessage, "Pass (head) => message");
-  const { everyMs = 60_000, batchSize = 500, clock = systemClock, onEvent = () => undefined } = options;
+  const { everyMs = 60_000, batchSize = 500, clock = systemClock, onEvent } = options;
+  if (onEvent !== undefined) requireFunction(of, "onEvent", onEvent, "Pass (event) => { … }");
+  const emit = eventEmitter<ReconcilerEvent>("reconciler", onEvent);
   requireInteger(of, "everyMs", everyMs, 1);
   requireInteger(of, "batchSize", batchSize, 1, 10_000);
   const outbox = createOutbox<AnyEvents, unknown>({ store: options.store });
@@ -92,9 +82,9 @@ export function createReconciler<Head, Map extends EventMap = AnyEvents>(
       const startedAt = clock.monotonic();
       try {
         const totals = await reconcile(signal);
-        onEvent({ type: "reconciled", ...totals, ms: clock.monotonic() - startedAt });
+        emit({ type: "reconciled", ...totals, ms: clock.monotonic() - startedAt });
       } catch (error) {
-        onEvent({ type: "failed", error: describeError(error) });
+        emit({ type: "failed", error: describeError(error) });
       }
       await clock.sleep(everyMs, signal);
     }

@@ -1,10 +1,12 @@
 import { backoffMs } from "../core/backoff.ts";
 import { orderOf } from "../core/batch-results.ts";
+import { operation } from "../core/channels.ts";
 import type { Claim, Outcome, PublishProgress, PublishResult, QueueSession } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
 import { whyUnreadable } from "../core/readable-message.ts";
 import { leaseSignal, type LeaseSignal } from "./lease-signal.ts";
+import type { PublishOperation } from "../core/events.ts";
 import type { RelaySettings } from "./relay-options.ts";
 import type { RouteOutages } from "./route-outages.ts";
 import type { TargetOutage } from "./target-outage.ts";
@@ -14,6 +16,10 @@ const PUBLISHED: Outcome = { status: "published" };
 const WAITING: Outcome = { status: "waiting" };
 const RUNNING: Outcome = { status: "running" };
 
+const publishOperation = operation<PublishOperation>("relay", "publish");
+
+/** By message; undefined: nothing is known of it. */
+type Results = readonly (PublishResult | { readonly status: "running" } | undefined)[];
 type TargetOut = { readonly error: unknown; readonly retryAfterMs: number | undefined };
 
 export interface ClaimStop {
@@ -131,12 +137,11 @@ class ClaimPublication {
     const lease = leaseSignal(session, this.#claim, settings.clock, stop.giveUp);
     // One that is tried alone is waited for: whoever dies has it to blame.
     const told = alone ? undefined : new ToldResults(batch.length);
-    let results: readonly (PublishResult | { status: "running" } | undefined)[];
+    let results: Results;
     let thrown: TargetOut | undefined;
     try {
       if (lease.lost) throw leaseRanOut(settings.name);
-      const ended = this.#send(batch, lease, told);
-      results = (await (told === undefined ? ended : Promise.race([ended, told.all]))) ?? told!.goOn(ended);
+      results = await this.#sendTold(batch, lease, told);
       if (results.length !== batch.length) throw wrongResults(batch.length, results.length);
     } catch (error) {
       lease.dispose();
@@ -173,6 +178,18 @@ class ClaimPublication {
     return found;
   }
 
+  /** The results, as soon as every message has one or takes long. */
+  async #sendTold(batch: readonly Message[], lease: LeaseSignal, told: ToldResults | undefined): Promise<Results> {
+    const send = async (): Promise<Results> => {
+      const ended = this.#send(batch, lease, told);
+      return (await (told === undefined ? ended : Promise.race([ended, told.all]))) ?? told!.goOn(ended);
+    };
+    if (!publishOperation.isHeard) return send();
+    const { name: relay } = this.#settings;
+    const event: PublishOperation = { relay, kind: this.#claim.kind, messages: batch };
+    return publishOperation.run(event, async () => (event.results = await send()));
+  }
+
   async #send(
     batch: readonly Message[],
     lease: LeaseSignal,
@@ -188,11 +205,7 @@ class ClaimPublication {
     }
   }
 
-  #note(
-    indices: readonly number[],
-    results: readonly (PublishResult | { status: "running" } | undefined)[],
-    told: ToldResults | undefined,
-  ): TargetOut | undefined {
+  #note(indices: readonly number[], results: Results, told: ToldResults | undefined): TargetOut | undefined {
     let out: TargetOut | undefined;
     for (let n = 0; n < results.length; n++) {
       const result = results[n];

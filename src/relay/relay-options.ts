@@ -3,10 +3,10 @@ import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock, MessageSourceName, Publisher, Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger, requireName, requireRuntime } from "../core/options.ts";
-import { safeListener } from "../core/safe-listener.ts";
+import { eventEmitter } from "../core/channels.ts";
 import { shownValue } from "../core/value-kind.ts";
 import { uuidv7 } from "../core/uuid.ts";
-import type { RelayEvent } from "./relay-events.ts";
+import type { RelayEvent } from "../core/events.ts";
 
 /** What a dead letter does to its key: let later messages go on, or hold them until it is requeued or discarded. */
 export type OnDead = "continue" | "block";
@@ -157,7 +157,7 @@ export function relaySettings(options: RelayOptions): RelaySettings {
     leaseMs,
     maxPollMs,
     maintenance: options.maintenance ?? true,
-    emit: safeListener(onEvent),
+    emit: eventEmitter("relay", onEvent),
     clock: options.clock ?? systemClock,
   };
 }

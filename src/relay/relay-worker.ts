@@ -322,7 +322,9 @@ export class RelayWorker {
     this.totals.retried += counts.retry;
     this.totals.dead += counts.dead;
     const { published, retry, dead } = counts;
-    const waiting = counts.waiting + counts.postponed + counts.running;
-    this.#settings.emit({ type: "batch", relay: this.#settings.name, published, retried: retry, dead, waiting, ms });
+    const { postponed: unavailable } = counts;
+    const waiting = counts.waiting + unavailable + counts.running;
+    const { name: relay, emit } = this.#settings;
+    emit({ type: "batch", relay, published, retried: retry, dead, waiting, unavailable, ms });
   }
 }

@@ -2,7 +2,7 @@ import { backoffMs } from "../core/backoff.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
-import type { RelayEvent } from "./relay-events.ts";
+import type { RelayEvent } from "../core/events.ts";
 
 /** A part of the target that is out, such as a full queue or one receiver. */
 export interface RouteOutage {

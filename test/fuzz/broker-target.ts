@@ -1,6 +1,6 @@
 import type { Subscriber } from "../../src/core/contracts.ts";
 import type { Message } from "../../src/core/message.ts";
-import type { SubscriberEvent } from "../../src/adapter/subscriber-options.ts";
+import type { SubscriberEvent } from "../../src/core/events.ts";
 import type { EnvelopeOptions, HostileEnvelope } from "./hostile-envelope.ts";
 
 /** A broker, and a hostile producer on it that uses the raw client. */

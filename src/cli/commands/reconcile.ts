@@ -1,4 +1,5 @@
-import { createReconciler, type Reconciled } from "../../outbox/reconciler.ts";
+import type { Reconciled } from "../../core/events.ts";
+import { createReconciler } from "../../outbox/reconciler.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { formatTable } from "../format-table.ts";
 import type { LoadedConfig } from "../load-config.ts";

@@ -1,5 +1,5 @@
 import type { Publisher, Store } from "../../core/contracts.ts";
-import type { RelayEvent } from "../../relay/relay-events.ts";
+import type { RelayEvent } from "../../core/events.ts";
 import type { RelayOptions } from "../../relay/relay-options.ts";
 import { createRelay, type DrainOptions, type DrainResult, type Relay } from "../../relay/relay.ts";
 import type { CliContext } from "../cli-context.ts";

@@ -2,8 +2,8 @@ import { systemClock } from "../../core/clock.ts";
 import type { Clock, JoinOptions, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { notifyEnqueued } from "../../core/enqueue-signal.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
-import { safeListener } from "../../core/safe-listener.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
+import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
@@ -102,8 +102,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
-  const streamFor = ({ onSourceEvent }: JoinOptions): StreamSettings => {
-    const onEvent = safeListener(onSourceEvent);
+  const streamFor = ({ onSourceEvent: onEvent = () => undefined }: JoinOptions): StreamSettings => {
     return { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
   };
 
@@ -127,7 +126,7 @@ export function createMongoStore<Client extends MongoClientLike>(
       SessionOf<Client>
     >,
     migrator: { ...migrator, check },
-    maintenance: createMaintenance({ tables }),
+    maintenance: toldMaintenance("mongodb", createMaintenance({ tables })),
     admin: createAdmin({ tables }),
     classify,
     // Only the writer ever sees it.

@@ -1,13 +1,9 @@
 import { backoffMs } from "../../core/backoff.ts";
 import type { Clock } from "../../core/contracts.ts";
 import { describeError } from "../../core/errors.ts";
-import { safeListener } from "../../core/safe-listener.ts";
+import type { WakeUpEvent } from "../../core/events.ts";
+import { eventEmitter } from "../../core/channels.ts";
 import type { Table } from "./table.ts";
-
-export type WakeUpEvent =
-  | { type: "wake_up_started" }
-  /** The stream ended or could not be resumed: relays go on by polling. `again`: it is opened again after a while. */
-  | { type: "wake_up_lost"; error: string; again: boolean };
 
 export interface WakeUpOptions {
   onEvent?: (event: WakeUpEvent) => void;
@@ -24,7 +20,7 @@ const NOT_SUPPORTED = 40_573;
 
 /** Follows inserts by a change stream. What it misses while it is gone costs time, not messages, so it resumes nothing. */
 export function startWakeUp(outbox: Table, clock: Clock, wake: () => void, options: WakeUpOptions): WakeUp {
-  const onEvent = safeListener(options.onEvent);
+  const onEvent = eventEmitter<WakeUpEvent>("store", options.onEvent);
   const closing = new AbortController();
 
   /** Gives the reason when the stream has ended, and none when it was asked to. */

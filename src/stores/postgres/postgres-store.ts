@@ -3,6 +3,7 @@ import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
+import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
 import { createAdmin } from "./postgres-admin.ts";
 import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
@@ -91,15 +92,10 @@ export function createPostgresStore<Client extends PostgresClient>(
     },
     ledger: createLedger({ database, names, receiptRetentionMs }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
     migrator: createMigrator({ database, names }),
-    maintenance: createMaintenance({
-      database,
-      sql,
-      names,
-      segmentMs,
-      retentionMs,
-      abandonAfterMs,
-      receiptRetentionMs,
-    }),
+    maintenance: toldMaintenance(
+      "postgres",
+      createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
+    ),
     admin: createAdmin({ database, sql, names }),
     classify,
     grants: (roles) => postgresGrants(names, roles),

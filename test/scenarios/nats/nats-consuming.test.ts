@@ -9,7 +9,7 @@ import {
   type NatsConnection as Client,
   type NatsSubscriberOptions,
 } from "../../../src/brokers/nats/index.ts";
-import type { SubscriberEvent } from "../../../src/adapter/subscriber-options.ts";
+import type { SubscriberEvent } from "../../../src/core/events.ts";
 import type { HandleResult, Subscriber } from "../../../src/core/contracts.ts";
 import type { IncomingMessage, Message } from "../../../src/core/message.ts";
 import { eventually } from "../../../src/testing/index.ts";

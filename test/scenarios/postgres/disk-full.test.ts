@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { createRelay, type Relay } from "../../../src/relay/relay.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { until } from "../../harness/deadline.ts";
 import { runCommand } from "../../harness/run-command.ts";
 import { type PostgresServer, startPostgres } from "../../harness/start-postgres.ts";

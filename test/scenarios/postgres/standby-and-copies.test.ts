@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createRelay, type Relay } from "../../../src/relay/relay.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import type { RelayOptions } from "../../../src/relay/relay-options.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { until } from "../../harness/deadline.ts";

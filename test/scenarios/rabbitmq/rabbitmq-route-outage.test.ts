@@ -3,7 +3,7 @@ import type { Channel } from "amqplib";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createRabbitmqPublisher, type RabbitmqPublisherOptions } from "../../../src/brokers/rabbitmq/index.ts";
 import type { Publisher } from "../../../src/core/contracts.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { createRelay, type Relay } from "../../../src/relay/relay.ts";
 import { until } from "../../harness/deadline.ts";
 import { serverOrSkip } from "../../harness/server-or-skip.ts";

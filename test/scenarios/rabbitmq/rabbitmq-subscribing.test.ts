@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { ConfirmChannel, GetMessage, Options } from "amqplib";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createRabbitmqSubscriber, type RabbitmqSubscriberOptions } from "../../../src/brokers/rabbitmq/index.ts";
-import type { SubscriberEvent } from "../../../src/adapter/subscriber-options.ts";
+import type { SubscriberEvent } from "../../../src/core/events.ts";
 import type { Handle, HandleResult, Subscriber } from "../../../src/core/contracts.ts";
 import type { IncomingMessage } from "../../../src/core/message.ts";
 import { createInbox } from "../../../src/inbox/inbox.ts";

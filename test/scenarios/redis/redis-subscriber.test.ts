@@ -3,7 +3,7 @@ import { afterAll, beforeEach, describe, expect, it, onTestFinished } from "vite
 import { createRedisSubscriber, type RedisSubscriberOptions } from "../../../src/brokers/redis/index.ts";
 import { RedisLink } from "../../../src/brokers/redis/redis-link.ts";
 import { StreamGroup } from "../../../src/brokers/redis/stream-group.ts";
-import type { SubscriberEvent } from "../../../src/adapter/subscriber-options.ts";
+import type { SubscriberEvent } from "../../../src/core/events.ts";
 import type { Handle, HandleResult, Subscriber } from "../../../src/core/contracts.ts";
 import type { IncomingMessage } from "../../../src/core/message.ts";
 import { until, withDeadline } from "../../harness/deadline.ts";

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { UnavailableError } from "../../../src/core/errors.ts";
 import { createRelay, type Relay } from "../../../src/relay/relay.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { outboxDatabase, type OutboxDatabase, series } from "../support/outbox-database.ts";

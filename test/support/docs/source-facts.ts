@@ -22,7 +22,7 @@ export function literalsOf(path: string, name: string): string[] {
 
 /** The values of `type` in the union of relay events. */
 export function relayEventTypes(): string[] {
-  const found = source("src/relay/relay-events.ts").matchAll(/\{ type: ([^;]+);/g);
+  const found = source("src/core/events.ts").matchAll(/\{ type: ([^;]+);/g);
   return Array.from(found, (match) => match[1] ?? "").flatMap((types) =>
     types.split("|").map((type) => type.trim().replaceAll('"', "")),
   );

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Claim, Outcome, Publisher, PublishResult } from "../../../src/core/contracts.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { announceDead } from "../../../src/relay/dead-letters.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { relaySettings } from "../../../src/relay/relay-options.ts";
 import { claimOf, message } from "./sample-claim.ts";
 

@@ -3,7 +3,7 @@ import type { Claim, Publisher, PublishResult, QueueSession, Store } from "../..
 import type { Message } from "../../../src/core/message.ts";
 import { publishEach } from "../../../src/core/publish-each.ts";
 import { publishClaim } from "../../../src/relay/publish-claim.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { type RelayOptions, relaySettings } from "../../../src/relay/relay-options.ts";
 import { RouteOutages } from "../../../src/relay/route-outages.ts";
 import { TargetOutage } from "../../../src/relay/target-outage.ts";

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import type { Publisher, QueueSession, Store } from "../../../src/core/contracts.ts";
 import { TxboxError } from "../../../src/core/errors.ts";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { createRelay, type Relay } from "../../../src/relay/relay.ts";
 
 interface Stage {

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import type { RelayEvent } from "../../../src/relay/relay-events.ts";
+import type { RelayEvent } from "../../../src/core/events.ts";
 import { RouteOutages } from "../../../src/relay/route-outages.ts";
 
 it("forgets a route that nothing waits for any more, and says so", () => {

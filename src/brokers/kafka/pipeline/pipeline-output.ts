@@ -46,6 +46,7 @@ function withCausation(given: Headers, contentType: string | undefined): Headers
   const headers = { ...given };
   const causation = inheritedCausation();
   if (causation?.correlationId !== undefined) headers.correlationId ??= causation.correlationId;
+  if (causation?.causationId !== undefined) headers.causationId ??= causation.causationId;
   if (causation?.causationPath !== undefined) headers.causationPath ??= causation.causationPath;
   if (causation?.traceparent !== undefined) headers.traceparent ??= causation.traceparent;
   if (contentType !== undefined) headers.contentType = contentType;
