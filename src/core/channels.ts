@@ -24,8 +24,10 @@ export function eventEmitter<Event extends { type: string }>(
   onEvent?: (event: Event) => void,
 ): (event: Event) => void {
   const listener = onEvent === undefined ? undefined : safeListener("onEvent", onEvent);
+  const byType = new Map<string, Channel>();
   return (event) => {
-    const told = channelOf(`txbox:${part}:${event.type}`);
+    let told = byType.get(event.type);
+    if (told === undefined) byType.set(event.type, (told = channelOf(`txbox:${part}:${event.type}`)));
     if (told.hasSubscribers) told.publish(event);
     listener?.(event, event.type);
   };

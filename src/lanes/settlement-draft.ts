@@ -1,6 +1,6 @@
+import { randomUUID } from "node:crypto";
 import type { Outcome } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
-import { uuidv7 } from "../core/uuid.ts";
 import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
 import type {
   DeadMessage,
@@ -30,7 +30,7 @@ export interface SettledClaim<S, M> {
 
 /** What the next write of a part will be, gathered from the outcomes reported since the last one. */
 export class SettlementDraft<S extends Stored, M> {
-  readonly token: string = uuidv7();
+  readonly token: string = randomUUID();
   readonly waiters: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** How many messages are settled. */
   messages = 0;
@@ -76,7 +76,8 @@ export class SettlementDraft<S extends Stored, M> {
 
   #recordNew(mark: M, messages: readonly S[], outcomes: readonly Outcome[], complete: boolean, now: number): void {
     let published: S[] | undefined;
-    for (const [i, outcome] of outcomes.entries()) {
+    for (let i = 0; i < outcomes.length; i++) {
+      const outcome = outcomes[i]!;
       if (outcome.status === "published") {
         published?.push(messages[i]!);
         continue;
