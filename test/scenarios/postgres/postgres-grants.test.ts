@@ -143,6 +143,8 @@ describe.skipIf(!hasPostgres())("grants", () => {
     expect(await store.admin.requeue({ relay: "r" })).toBe(1);
     expect((await store.admin.find({ stream: "relayed" })).length).toBeGreaterThan(0);
     expect(await store.admin.relays()).toMatchObject([{ name: "r" }]);
+    // Receipts are not its business: it says so.
+    expect(await store.admin.figures()).toMatchObject({ relays: [{ name: "r" }], failedReceipts: null });
     await createRelay(options).drainOnce();
     await store.admin.rewind("r", "earliest");
     await store.admin.pause("r");
