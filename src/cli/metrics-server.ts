@@ -54,7 +54,7 @@ export class MetricsServer implements Disposable {
     }
     // What breaks afterwards, breaks a single connection.
     this.#server.on("error", () => undefined);
-    this.#options.output.note(`Metrics and health at http://${this.#where()}/metrics, /healthz and /readyz`);
+    this.#options.output.note(`Metrics and health at ${this.#where()}: /metrics, /healthz, /readyz`);
   }
 
   /** For a process that has more important work: it goes on, and the address is tried until it can be had. */
