@@ -22,7 +22,8 @@ export function literalsOf(path: string, name: string): string[] {
 
 /** The values of `type` in the union of relay events. */
 export function relayEventTypes(): string[] {
-  const found = source("src/core/events.ts").matchAll(/\{ type: ([^;]+);/g);
+  const [, ofRelays = ""] = source("src/core/events.ts").split(/^\/\/ ── Relay ─.*$|^\/\/ ── Subscriber ─.*$/m);
+  const found = ofRelays.matchAll(/\btype: ((?:"\w+"(?: \| )?)+)/g);
   return Array.from(found, (match) => match[1] ?? "").flatMap((types) =>
     types.split("|").map((type) => type.trim().replaceAll('"', "")),
   );

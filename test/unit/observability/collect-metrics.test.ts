@@ -43,7 +43,7 @@ async function enqueued(streams: readonly string[], more: { duplicate?: boolean;
   const { duplicate = false, error } = more;
   const told: EnqueueOperation = { store: "postgres", headers: {} };
   told.messages = streams.map((stream) => ({ id: "1", duplicate, stream, type: "t", key: null, size: 1 }));
-  const work = () => (error === undefined ? Promise.resolve() : Promise.reject(error as Error));
+  const work = () => (error === undefined ? Promise.resolve() : Promise.reject(error));
   await enqueueing.run(told, work).catch(() => undefined);
 }
 
