@@ -12,6 +12,8 @@ export interface MetricsServerOptions {
   readonly registry: PrometheusRegistry;
   readonly health: Health;
   readonly output: Output;
+  /** How long the registry may take. Default 9 s. */
+  readonly answerMs?: number;
 }
 
 /** Less than the 10 s that Prometheus waits for an answer. */
@@ -94,12 +96,12 @@ export class MetricsServer implements Disposable {
 
   async #answer({ method, url = "" }: IncomingMessage): Promise<Answer> {
     if (method !== "GET" && method !== "HEAD") return text(405, "Only GET and HEAD");
-    const { registry, health, output } = this.#options;
+    const { registry, health, output, answerMs = ANSWER_MS } = this.#options;
     try {
       switch (url.replace(/\?.*$/, "")) {
         case "/metrics": {
-          const body = await within(ANSWER_MS, registry.metrics());
-          if (body === LATE) return text(503, `The metrics were not ready within ${ANSWER_MS} ms`);
+          const body = await within(answerMs, registry.metrics());
+          if (body === LATE) return text(503, `The metrics were not ready within ${answerMs} ms`);
           return { status: 200, type: registry.contentType, body };
         }
         case "/healthz":
