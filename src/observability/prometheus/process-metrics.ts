@@ -1,5 +1,3 @@
-import type { Definitions } from "./prometheus-client.ts";
-
 /** What a process tells of its own work. It comes from its events alone, and begins at 0 with the process. */
 export const PROCESS_METRICS = {
   outbox_new_total: {
@@ -85,4 +83,4 @@ export const PROCESS_METRICS = {
     help: "1 while the broker, or what the handlers need, is out.",
     labels: ["consumer"],
   },
-} as const satisfies Definitions;
+} as const;
