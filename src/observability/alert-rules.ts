@@ -7,7 +7,7 @@ export interface AlertLimits {
   maxAgeMs: number;
   /** More came in than went out for so long; dead letters that grew fire for so long. Default: ten minutes. */
   growthMs: number;
-  /** No process has run a relay for so long. Default: a minute. */
+  /** Messages that could go have waited so long with no process that runs their relay. Default: two minutes. */
   noRelayMs: number;
 }
 
@@ -28,8 +28,8 @@ interface Memory {
   dead: number;
   /** When dead letters grew last. */
   grewAt: number;
-  /** When a process was last seen to run it. */
-  ranAt: number;
+  /** Since when messages that could go wait without a process. */
+  aloneSince: number | undefined;
 }
 
 /** Judges figures, with what it remembers of those before. */
@@ -49,7 +49,8 @@ export class AlertRules {
       const memory = this.#remember(relay, now);
       return [...ofRelay(relay, this.#limits), ...this.#overTime(relay, memory, now)];
     });
-    const alone = unread.map(({ stream, oldestAgeMs }): Finding => {
+    const waiting = unread.filter(({ oldestAgeMs }) => oldestAgeMs > this.#limits.maxAgeMs);
+    const alone = waiting.map(({ stream, oldestAgeMs }): Finding => {
       const text = `No relay reads the stream ${stream}: its messages have waited ${span(oldestAgeMs)} and go when their retention is over`;
       return { name: "unread_stream", stream, text };
     });
@@ -58,11 +59,18 @@ export class AlertRules {
 
   #remember(relay: RelayFigures, now: number): Memory {
     const known = this.#relays.get(relay.name);
-    const memory: Memory = known ?? { backlog: [], dead: relay.dead, grewAt: Number.NEGATIVE_INFINITY, ranAt: now };
+    const memory: Memory = known ?? {
+      backlog: [],
+      dead: relay.dead,
+      grewAt: Number.NEGATIVE_INFINITY,
+      aloneSince: undefined,
+    };
     this.#relays.set(relay.name, memory);
     if (relay.dead > memory.dead) memory.grewAt = now;
     memory.dead = relay.dead;
-    if (processesOf(relay) > 0 || relay.paused) memory.ranAt = now;
+    // A relay that cron runs has no process most of the time, and what is parked waits for its time.
+    const isAlone = processesOf(relay) === 0 && !relay.paused && relay.pending > relay.parked;
+    memory.aloneSince = isAlone ? (memory.aloneSince ?? now) : undefined;
     // A paused relay is meant to have a growing backlog.
     if (relay.paused) memory.backlog.length = 0;
     memory.backlog.push({ at: now, pending: relay.pending });
@@ -84,8 +92,8 @@ export class AlertRules {
       const text = `More comes in than relay ${name} publishes: ${grew} more pending than ${span(growthMs)} ago, ${pending} in all`;
       found.push({ name: "growing", relay: name, text });
     }
-    if (now - memory.ranAt >= noRelayMs) {
-      const text = `No process runs relay ${name}, for ${span(now - memory.ranAt)}: ${pending} pending`;
+    if (memory.aloneSince !== undefined && now - memory.aloneSince >= noRelayMs) {
+      const text = `No process runs relay ${name}, and ${pending} messages wait`;
       found.push({ name: "no_relay", relay: name, text });
     }
     return found;

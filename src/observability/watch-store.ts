@@ -47,7 +47,7 @@ export function watchStore(options: WatchStoreOptions): StoreWatch {
   const of = "watchStore";
   rejectUnknownOptions(of, options, KNOWN);
   const { store, onAlert, everyMs = 15_000, clock = systemClock } = options;
-  const { maxAgeMs = 300_000, growthMs = 600_000, noRelayMs = 60_000 } = options;
+  const { maxAgeMs = 300_000, growthMs = 600_000, noRelayMs = 120_000 } = options;
   requireFunction(of, "store.admin.figures", store?.admin?.figures, "Pass { store: createPostgresStore({ client }) }");
   requireFunction(of, "onAlert", onAlert, "Pass (alert) => { … }");
   for (const [name, value] of Object.entries({ everyMs, maxAgeMs, growthMs, noRelayMs })) {

@@ -22,7 +22,7 @@ export interface RelayState {
   running: boolean;
   totals: RelayTotals;
   session: SessionState | undefined;
-  /** How long ago the loop that keeps the lease turned last; undefined while there is none. Above a minute: it hangs. */
+  /** How long ago the loop that keeps the lease turned last; undefined while there is none. Above two minutes: it hangs. */
   turnedMsAgo: number | undefined;
   /** Parts of the target that are out: their messages wait, all others go on. */
   routesOut: readonly RouteOutage[];

@@ -105,9 +105,9 @@ describe("watchStore", () => {
   });
 
   it("tells that no process runs a relay, after a while", async () => {
-    const alone = of({ lanes: [{ owner: "me", lanes: 64, leaseMs: 0, epoch: 1n }] });
-    const states = [quiet, alone, alone, alone, quiet];
-    expect(await watched(states, { noRelayMs: 3 * EVERY_MS })).toEqual([
+    const lanes = [{ owner: "me", lanes: 64, leaseMs: 0, epoch: 1n }];
+    const alone = of({ lanes, pending: 3, parked: 2 });
+    expect(await watched([quiet, alone, alone, alone, quiet], { noRelayMs: 2 * EVERY_MS })).toEqual([
       [],
       [],
       [],
@@ -116,8 +116,15 @@ describe("watchStore", () => {
     ]);
   });
 
+  it("lets a relay that cron runs be without a process, while nothing waits that could go", async () => {
+    const [waits, done] = [of({ lanes: [], pending: 3 }), of({ lanes: [], pending: 2, parked: 2 })];
+    expect(await watched([done, waits, done, waits, done, done], { noRelayMs: EVERY_MS })).toEqual(
+      Array.from({ length: 6 }, () => []),
+    );
+  });
+
   it("tells of retention that is held back and of streams that no relay reads", async () => {
-    const held = { ...of({ holdsBackRetention: true }), unread: [{ stream: "lost", oldestAgeMs: 5 }] };
+    const held = { ...of({ holdsBackRetention: true }), unread: [{ stream: "lost", oldestAgeMs: 301_000 }] };
     expect(await watched([held, quiet])).toEqual([
       ["retention_held_back r firing", "unread_stream lost firing"],
       ["retention_held_back r over", "unread_stream lost over"],
