@@ -22,14 +22,15 @@ const COUNTED_RECEIPT_BYTES = 32 * 2 ** 20;
 export async function storeFigures(sql: SqlRunner, names: Names, retention: Retention): Promise<StoreFigures> {
   const relays = await relayFigures(sql, names);
   const holders = await retentionHolders(sql, names, retention);
-  const receiptBytes = await bytesOf(sql, [names.receipt]);
+  const { logBytes, receiptBytes, mayReadReceipts } = await sizes(sql, names);
+  const isCountable = mayReadReceipts && receiptBytes <= COUNTED_RECEIPT_BYTES;
   return {
     relays: relays.map((relay) => ({ ...relay, holdsBackRetention: holders.has(relay.name) })),
     scheduled: await scheduled(sql, names),
     unread: await unread(sql, names),
-    logBytes: await bytesOf(sql, [names.message, names.kept_message]),
+    logBytes,
     receiptBytes,
-    failedReceipts: receiptBytes > COUNTED_RECEIPT_BYTES ? null : await failedReceipts(sql, names),
+    failedReceipts: isCountable ? await failedReceipts(sql, names) : null,
   };
 }
 
@@ -86,21 +87,25 @@ async function unread(sql: SqlRunner, names: Names): Promise<StoreFigures["unrea
     .toSorted((a, b) => b.oldestAgeMs - a.oldestAgeMs);
 }
 
-/** Of these tables and all their partitions, with indexes. A partition that is dropped meanwhile counts as nothing. */
-async function bytesOf(sql: SqlRunner, tables: readonly string[]): Promise<number> {
-  const parents = tables.map((_, i) => `$${i + 1}::text::regclass::oid`).join(", ");
+/**
+ * Bytes of tables with all their partitions and indexes; a partition that is dropped meanwhile counts as nothing. And
+ * whether this role may read receipts: one for relays need not be allowed to.
+ */
+async function sizes(sql: SqlRunner, names: Names) {
+  const bytes = (...tables: string[]) => {
+    const parents = tables.map((table) => `${table}::text::regclass::oid`).join(", ");
+    return `(select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) from pg_class c
+       where c.oid in (${parents}) or c.oid in (select i.inhrelid from pg_inherits i where i.inhparent in (${parents})))`;
+  };
   const [row] = await sql.query(
-    `select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) from pg_class c
-     where c.oid in (${parents}) or c.oid in (select i.inhrelid from pg_inherits i where i.inhparent in (${parents}))`,
-    [...tables],
+    `select ${bytes("$1", "$2")}, ${bytes("$3")}, pg_catalog.has_table_privilege($3::text, 'select')`,
+    [names.message, names.kept_message, names.receipt],
   );
-  return Number(row![0]);
+  const [log, receipts, mayRead] = row!;
+  return { logBytes: Number(log), receiptBytes: Number(receipts), mayReadReceipts: mayRead === "t" };
 }
 
-/** A role for relays need not be allowed to read receipts. */
 async function failedReceipts(sql: SqlRunner, names: Names): Promise<StoreFigures["failedReceipts"]> {
-  const [allowed] = await sql.query("select pg_catalog.has_table_privilege($1::text, 'select')", [names.receipt]);
-  if (allowed?.[0] !== "t") return null;
   const rows = await sql.query(
     `select r.consumer, count(*) from ${names.receipt} r where r.status = 'failed' group by r.consumer`,
   );
