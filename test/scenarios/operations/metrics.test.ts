@@ -1,5 +1,6 @@
 import * as client from "prom-client";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import type { Publisher } from "../../../src/core/contracts.ts";
 import { PermanentError } from "../../../src/core/errors.ts";
 import { createInbox } from "../../../src/inbox/inbox.ts";
 import { watchStore, type Alert } from "../../../src/observability/watch-store.ts";
@@ -69,6 +70,33 @@ describe.skipIf(!hasPostgres())("metrics of a process and of the store", () => {
     expect(await show('outbox_dead_records{relay="r"}')).toBe(1);
     expect(await show('outbox_lag_seconds{relay="r"}')).toBeGreaterThan(0);
     expect(await show('outbox_unread_oldest_age_seconds{stream="orders"}')).toBeUndefined();
+  });
+
+  test("count a message that takes long as in hand until it has ended", async () => {
+    await using own = await outboxDatabase();
+    const show = collecting(own);
+    await own.enqueue([...series("slow", 1), ...series("quick", 2)]);
+    const gate = Promise.withResolvers<void>();
+    const publisher: Publisher = {
+      keepsKeyOrder: true,
+      async publish(messages, _, progress) {
+        const slow = messages.findIndex(({ key }) => key === "slow");
+        for (const index of messages.keys()) {
+          progress?.onResult?.(index, { status: index === slow ? "running" : "published" });
+        }
+        if (slow !== -1) await gate.promise;
+        return messages.map(() => ({ status: "published" }));
+      },
+    };
+    const drained = createRelay({ store: own.store, name: "long", publisher }).drainOnce();
+    const published = 'outbox_publish_attempts_total{relay="long",result="published"}';
+    await until(async () => (await show(published)) === 2, { what: "two that are quick", timeoutMs: 10_000 });
+    expect(await show('outbox_processing_inflight{relay="long"}')).toBe(1);
+    gate.resolve();
+    expect(await drained).toMatchObject({ published: 3 });
+    expect(await show('outbox_processing_inflight{relay="long"}')).toBe(0);
+    expect(await show(published)).toBe(3);
+    expect(await show('outbox_done_total{relay="long"}')).toBe(3);
   });
 
   test("say what became of each message of an inbox, inline and stored", async () => {
