@@ -37,12 +37,19 @@ async function drainObserved(context: Context): Promise<void> {
   context.say("operations: warming up");
   for (const player of [bare, observed]) await rate(player, messages);
   context.say(`operations: draining with and without ${OPERATION_NAMES.join(", ")}`);
+  const cpu: Record<"with" | "without", number[]> = { with: [], without: [] };
+  const measured = async (player: Player, side: keyof typeof cpu): Promise<number> => {
+    const { cpuMs: before } = await player.usage();
+    const perSecond = await rate(player, messages);
+    cpu[side].push((((await player.usage()).cpuMs - before) * 1000) / messages);
+    return perSecond;
+  };
   // In the order a, b, b, a: neither is always the first.
   const results = await interleave(quick ? ROUNDS.quick : ROUNDS.full, {
-    without: { run: () => rate(bare, messages) },
-    with: { run: () => rate(observed, messages) },
-    with_again: { run: () => rate(observed, messages) },
-    without_again: { run: () => rate(bare, messages) },
+    without: { run: () => measured(bare, "without") },
+    with: { run: () => measured(observed, "with") },
+    with_again: { run: () => measured(observed, "with") },
+    without_again: { run: () => measured(bare, "without") },
   });
   const note = OPERATION_NAMES.join(", ");
   const [on, off] = [
@@ -52,6 +59,8 @@ async function drainObserved(context: Context): Promise<void> {
   report.rate("drain_with_operations", on, "msg/s", note);
   report.rate("drain_without_operations", off, "msg/s");
   report.ratioOfMedians("drain_with_operations", on, off, "≥ 0.95");
+  for (const [side, rounds] of Object.entries(cpu))
+    report.figure(`drain_${side}_operations_cpu`, median(rounds), "µs/msg", "CPU time of the relay's process, median");
 }
 
 async function rate(player: Player, messages: number): Promise<number> {
