@@ -3,6 +3,21 @@ export { createRelay, type DrainOptions, type DrainResult, type Relay, type Rela
 export { createReconciler, type Found, type Reconciler, type ReconcilerOptions } from "./outbox/reconciler.ts";
 export type * from "./core/events.ts";
 export { listen } from "./observability/listen.ts";
+export {
+  createHealth,
+  type Health,
+  type HealthOptions,
+  type HealthReport,
+  type ReadyReport,
+  type WatchedRelay,
+} from "./observability/health.ts";
+export {
+  watchStore,
+  type Alert,
+  type AlertName,
+  type StoreWatch,
+  type WatchStoreOptions,
+} from "./observability/watch-store.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
 export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./inbox/inbox.ts";

@@ -6,6 +6,11 @@ import type { Contestant } from "../lib/contestant.ts";
 /** Loaded only in the process that needs it. */
 const CONTESTANTS = {
   txbox: async (url) => (await import("./txbox.ts")).createTxbox(url),
+  /** The same with what `more` names switched on. */
+  "txbox-operations": async (url, more) => {
+    (await import("../lib/operations.ts")).switchOn(more);
+    return (await import("./txbox.ts")).createTxbox(url);
+  },
   raw: async (url) => (await import("./raw.ts")).createRaw(url),
   "hand-written": async (url) => (await import("./hand-written.ts")).createHandWritten(url),
   "graphile-worker": async (url) => (await import("./graphile-worker.ts")).createGraphileWorker(url),

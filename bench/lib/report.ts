@@ -45,6 +45,12 @@ export class Report {
     this.ratios.set(name, { value: a.value / b.value, ...medians, ...(goal === undefined ? {} : { goal }) });
   }
 
+  /** Of rounds that took turns; for differences of a few percent, where the best rounds say less. */
+  ratioOfMedians(name: string, of: readonly number[], to: readonly number[], goal?: string): void {
+    const value = median(of) / median(to);
+    this.ratios.set(name, { value, ofMedians: value, ...(goal === undefined ? {} : { goal }) });
+  }
+
   /** The middle of ratios that were taken side by side, slice by slice. */
   pairedRatio(name: string, of: readonly number[], to: readonly number[], goal?: string): number {
     const value = median(of.map((rate, i) => rate / to[i]!));

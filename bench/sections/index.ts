@@ -7,6 +7,7 @@ import * as failing from "./failing.ts";
 import * as inbox from "./inbox.ts";
 import * as latency from "./latency.ts";
 import * as mongodb from "./mongodb.ts";
+import * as operations from "./operations.ts";
 import * as peers from "./peers.ts";
 
 interface Section {
@@ -24,6 +25,7 @@ export type SectionName =
   | "inbox"
   | "backlog"
   | "failing"
+  | "operations"
   | "peers"
   | "brokers"
   | "mongodb";
@@ -36,6 +38,7 @@ export const SECTIONS: Record<SectionName, Section> = {
   inbox: { ...inbox, byDefault: true },
   backlog: { ...backlog, byDefault: true },
   failing: { ...failing, byDefault: "full" },
+  operations: { ...operations, byDefault: "full" },
   // Part of drain already.
   peers: { ...peers, byDefault: false },
   // The servers alone take a quarter of a quick run to start.

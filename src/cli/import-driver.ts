@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url";
 import type * as Pglite from "@electric-sql/pglite";
 import type * as Mongo from "mongodb";
 import type * as Pg from "pg";
+import type * as Prometheus from "prom-client";
 import { errorCode } from "../core/errors.ts";
 import { UsageError } from "./usage-error.ts";
 
@@ -19,8 +20,12 @@ export function importMongo(cwd: string): Promise<typeof Mongo> {
   return importDriver(() => import("mongodb"), "mongodb", cwd);
 }
 
+export function importPrometheus(cwd: string): Promise<typeof Prometheus> {
+  return importDriver(() => import("prom-client"), "prom-client", cwd, "package");
+}
+
 /** The driver beside txbox, else the one of the project in the current folder: `npx` may keep txbox elsewhere. */
-async function importDriver<T>(load: () => Promise<T>, name: string, cwd: string): Promise<T> {
+async function importDriver<T>(load: () => Promise<T>, name: string, cwd: string, what = "driver"): Promise<T> {
   try {
     return await load();
   } catch (error) {
@@ -31,7 +36,7 @@ async function importDriver<T>(load: () => Promise<T>, name: string, cwd: string
     return (await import(pathToFileURL(file).href)) as T;
   } catch (error) {
     if (!isMissing(error)) throw error;
-    throw new UsageError(`The driver ${name} is not installed. Run \`npm install ${name}\``, { cause: error });
+    throw new UsageError(`The ${what} ${name} is not installed. Run \`npm install ${name}\``, { cause: error });
   }
 }
 

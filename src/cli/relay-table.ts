@@ -1,15 +1,7 @@
 import type { RelayInfo } from "../core/contracts.ts";
+import { processesOf } from "../core/live-processes.ts";
 import { formatTable } from "./format-table.ts";
 import { formatMs } from "./format-values.ts";
-
-/** A process holds these lanes now. */
-export function isLive({ owner, leaseMs }: RelayInfo["lanes"][number]): boolean {
-  return owner !== null && leaseMs > 0;
-}
-
-export function processesOf({ lanes }: RelayInfo): number {
-  return new Set(lanes.filter(isLive).map(({ owner }) => owner)).size;
-}
 
 export function relayTable(relays: readonly RelayInfo[]): string {
   return formatTable(relays, [

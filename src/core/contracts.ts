@@ -377,6 +377,31 @@ export interface RelayInfo {
   dead: number;
 }
 
+/** What monitoring reads of the whole store. None of it counts the log, so it costs the same however long that is. */
+export interface StoreFigures {
+  relays: RelayFigures[];
+  /** Messages whose `deliverAt` has not come. Exact up to 10,000. */
+  scheduled: { count: number; estimated: boolean };
+  /**
+   * Streams that no relay reads: their messages wait, and go when their time is over. Found among the oldest and the
+   * newest messages; `oldestAgeMs` is the age of the oldest that was seen.
+   */
+  unread: { stream: string; oldestAgeMs: number }[];
+  /** With indexes. */
+  logBytes: number;
+  receiptBytes: number;
+  /**
+   * Receipts of failed attempts that were not made good, by consumer. Null where only a long count could tell, because
+   * there are too many receipts, or where the role may not read them.
+   */
+  failedReceipts: { consumer: string; count: number }[] | null;
+}
+
+export interface RelayFigures extends RelayInfo {
+  /** Messages past their retention are kept because this relay has not settled them. */
+  holdsBackRetention: boolean;
+}
+
 export interface DeadLetter extends Message {
   relay: string;
   state: "dead" | "requeued" | "discarded";
@@ -427,6 +452,8 @@ export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: D
 export interface Admin {
   find(query: MessageQuery): Promise<MessageInfo[]>;
   relays(): Promise<RelayInfo[]>;
+  /** Relays and everything else that monitoring needs, seen at one moment. */
+  figures(): Promise<StoreFigures>;
   pause(relay: string): Promise<void>;
   resume(relay: string): Promise<void>;
   rewind(relay: string, target: RewindTarget): Promise<void>;

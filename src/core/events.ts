@@ -81,7 +81,14 @@ export interface PublishOperation extends Ended {
   readonly kind: ClaimKind;
   readonly messages: readonly Message[];
   /** At the end, by message; absent when the publisher threw. Undefined: it has said nothing of that message. */
-  results?: readonly (PublishResult | { readonly status: "running" } | undefined)[];
+  results?: readonly (PublishResult | RunningResult | undefined)[];
+}
+
+/** An attempt that goes on beside the others. */
+export interface RunningResult {
+  readonly status: "running";
+  /** Resolves when it has ended; never rejects. */
+  readonly ended: Promise<PublishResult>;
 }
 
 // ── Subscriber ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -187,7 +187,13 @@ class ClaimPublication {
     if (!publishOperation.isHeard) return send();
     const { name: relay } = this.#settings;
     const event: PublishOperation = { relay, kind: this.#claim.kind, messages: batch };
-    return publishOperation.run(event, async () => (event.results = await send()));
+    return publishOperation.run(event, async () => {
+      const results = await send();
+      event.results = results.map((result, n) =>
+        result?.status === "running" ? { status: "running", ended: told!.late(n) } : result,
+      );
+      return results;
+    });
   }
 
   async #send(

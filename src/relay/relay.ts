@@ -22,12 +22,15 @@ export interface RelayState {
   running: boolean;
   totals: RelayTotals;
   session: SessionState | undefined;
+  /** How long ago the loop that keeps the lease turned last; undefined while there is none. Above two minutes: it hangs. */
+  turnedMsAgo: number | undefined;
   /** Parts of the target that are out: their messages wait, all others go on. */
   routesOut: readonly RouteOutage[];
 }
 
 /** Delivers what was enqueued. Start it in the application, or run it once with a deadline. */
 export interface Relay extends AsyncDisposable {
+  readonly name: string;
   /** Resolves when the relay runs, or was stopped meanwhile. Throws at once for what waiting cannot mend, such as a missing schema. */
   start(): Promise<void>;
   /**
@@ -75,10 +78,15 @@ class StandingRelay implements Relay {
   #worker: RelayWorker | undefined;
   #session: QueueSession | undefined;
   #sessionState: SessionState | undefined;
+  #turnedAt: number | undefined;
   #tasks: Promise<unknown>[] = [];
 
   constructor(settings: RelaySettings) {
     this.#settings = settings;
+  }
+
+  get name(): string {
+    return this.#settings.name;
   }
 
   async start(): Promise<void> {
@@ -182,7 +190,14 @@ class StandingRelay implements Relay {
   state(): RelayState {
     const totals = this.#worker?.totals ?? { published: 0, retried: 0, dead: 0 };
     const running = this.#life === "running" || this.#life === "stopping";
-    return { running, totals: { ...totals }, session: this.#sessionState, routesOut: this.#worker?.routesOut ?? [] };
+    const turnedMsAgo = this.#turnedAt === undefined ? undefined : this.#settings.clock.monotonic() - this.#turnedAt;
+    return {
+      running,
+      totals: { ...totals },
+      session: this.#sessionState,
+      turnedMsAgo,
+      routesOut: this.#worker?.routesOut ?? [],
+    };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -202,6 +217,7 @@ class StandingRelay implements Relay {
     this.#life = "starting";
     this.#tasks = [];
     this.#run = newRun();
+    this.#turnedAt = undefined;
     return this.#run;
   }
 
@@ -209,6 +225,7 @@ class StandingRelay implements Relay {
     const { leaseMs, clock } = this.#settings;
     const { signal } = run.stopping;
     while (!signal.aborted && this.#session === undefined) {
+      this.#turnedAt = clock.monotonic();
       await clock.sleep(Math.min(1000, leaseMs / 3), signal);
       await this.#join(run).catch((error: unknown) => this.#report(error));
     }
@@ -264,6 +281,7 @@ class StandingRelay implements Relay {
     const { signal } = run.done;
     while (!signal.aborted) {
       let wait = everyMs;
+      if (this.#session === session) this.#turnedAt = clock.monotonic();
       try {
         const state = await session.tend();
         if (this.#session === session) this.#noteState(state);

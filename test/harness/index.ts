@@ -12,6 +12,7 @@ export { type MongodbOptions, type MongodbServer, startMongodb } from "./start-m
 export { type KafkaOptions, type KafkaServer, startKafka } from "./start-kafka.ts";
 export { type PgBouncerOptions, type PgBouncerServer, startPgBouncer } from "./start-pgbouncer.ts";
 export { type PostgresOptions, type PostgresServer, startPostgres } from "./start-postgres.ts";
+export { type PrometheusOptions, type PrometheusServer, startPrometheus } from "./start-prometheus.ts";
 export { type RedisOptions, type RedisServer, startRedis } from "./start-redis.ts";
 export { type RedisSentinelGroup, startRedisSentinel } from "./start-redis-sentinel.ts";
 export { type NatsOptions, type NatsServer, startNats } from "./start-nats.ts";

@@ -70,7 +70,12 @@ export async function packPackage(): Promise<PackedPackage> {
 
 async function buildAndPack(checkout: string): Promise<string> {
   mkdirSync(checkout);
-  const names = ["src", "scripts", ...globSync(["package.json", "tsconfig*.json", "*.md", "LICENSE"], { cwd: root })];
+  const names = [
+    "src",
+    "scripts",
+    "ops",
+    ...globSync(["package.json", "tsconfig*.json", "*.md", "LICENSE"], { cwd: root }),
+  ];
   for (const name of names) cpSync(join(root, name), join(checkout, name), { recursive: true });
   symlinkSync(join(root, "node_modules"), join(checkout, "node_modules"));
   const options = { cwd: checkout, env: toolEnv(), timeoutMs: 120_000 };

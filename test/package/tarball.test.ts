@@ -35,14 +35,18 @@ describe("the packed tarball", () => {
     expect(existsSync(join(packed.installed, types)), types).toBe(true);
   });
 
-  test("every store, every broker, the adapter kit, config and testing are exported", () => {
-    const sources = globSync("src/{index,{stores,brokers}/*/index,{adapter,config,testing}/index}.ts", { cwd: root });
+  test("every store, every broker, what observes them, the adapter kit, config and testing are exported", () => {
+    const sources = globSync("src/{index,{stores,brokers,observability}/*/index,{adapter,config,testing}/index}.ts", {
+      cwd: root,
+    });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });
 
   test("carries the licence and the changelog, no tests, and no SQL beside the code", () => {
     const files = globSync("**/*", { cwd: packed.installed });
-    expect(files).toEqual(expect.arrayContaining(["LICENSE", "CHANGELOG.md", "package.json"]));
+    expect(files).toEqual(
+      expect.arrayContaining(["LICENSE", "CHANGELOG.md", "package.json", "ops/prometheus-rules.yaml"]),
+    );
     expect(files.filter((file) => /\.test\.|tsbuildinfo|^test|\.sql$/.test(file))).toEqual([]);
   });
 

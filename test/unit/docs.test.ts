@@ -78,6 +78,12 @@ describe("reference", () => {
     ["src/brokers/kafka/pipeline/kafka-pipeline.ts", "KafkaPipelineOptions", "docs/brokers/kafka.md"],
     ["src/brokers/kafka/kafka-topics.ts", "DeclareTopics", "docs/brokers/kafka.md"],
     ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
+    ["src/core/contracts.ts", "StoreFigures", "docs/operations.md"],
+    ["src/observability/prometheus/collect-figures.ts", "CollectFiguresOptions", "docs/metrics.md"],
+    ["src/observability/prometheus/collect-metrics.ts", "CollectMetricsOptions", "docs/metrics.md"],
+    ["src/observability/health.ts", "HealthOptions", "docs/health.md"],
+    ["src/observability/watch-store.ts", "WatchStoreOptions", "docs/alerts.md"],
+    ["src/observability/watch-store.ts", "Alert", "docs/alerts.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
   ])("%s: every field of %s is in %s", (source, name, path) => {
     const { text } = page(path);

@@ -8,7 +8,7 @@ import { deadDetails, deadTable } from "../dead-table.ts";
 import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
 import { jsonText, messageRecord } from "../json-text.ts";
-import { isLive } from "../relay-table.ts";
+import { isLive } from "../../core/live-processes.ts";
 import { noMore, refuseFlags, subcommand } from "../subcommand.ts";
 import { UsageError } from "../usage-error.ts";
 

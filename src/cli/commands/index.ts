@@ -1,6 +1,7 @@
 import type { Command } from "../command.ts";
 import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
+import { exporterCommand } from "./exporter.ts";
 import { grantsCommand } from "./grants.ts";
 import { maintainCommand } from "./maintain.ts";
 import { migrateCommand } from "./migrate.ts";
@@ -16,6 +17,7 @@ export const COMMANDS: readonly Command[] = [
   migrateCommand,
   relayCommand,
   statusCommand,
+  exporterCommand,
   deadCommand,
   relaysCommand,
   maintainCommand,

@@ -10,6 +10,7 @@ import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
 import type { LoadedConfig } from "../load-config.ts";
 import { suggestion } from "../parse-flags.ts";
+import { MAX_AGE_MS, metricsOf } from "../relay-metrics.ts";
 import { RelayReporter } from "../relay-reporter.ts";
 import { createStdoutPublisher } from "../stdout-publisher.ts";
 import { stopSignal } from "../stop-signal.ts";
@@ -50,16 +51,25 @@ export const relayCommand: Command = defineCommand({
       min: 500,
       help: "a process that dies frees its work after this time (default 30000)",
     },
+    metrics: { kind: "text", value: "HOST:PORT", help: "serve /metrics, /healthz and /readyz there" },
+    "max-age-ms": {
+      kind: "integer",
+      min: 1,
+      help: `--metrics: not ready when the oldest message has waited longer (default ${MAX_AGE_MS})`,
+    },
     "no-maintenance": { kind: "switch", help: "leave rotation and retention to others" },
   },
   examples: [
     ["relay to-rabbit", "as a service, under systemd or in a container"],
     ["relay to-rabbit --once --deadline-ms 50000", "from cron"],
+    ["relay to-rabbit --metrics 127.0.0.1:9464", "with metrics for Prometheus and probes for health"],
     ["relay look --publisher stdout --start now", "watch what is enqueued from now on"],
   ],
   async run(context, args) {
     const { flags } = args;
     if (flags.once !== true) refuseFlags("relay", flags, ["deadline-ms", "max"], "--once");
+    if (flags.metrics === undefined) refuseFlags("relay", flags, ["max-age-ms"], "--metrics");
+    const metrics = await metricsOf(flags, context);
     const loaded = await context.loadConfig();
     const names = relayNames(args, loaded);
     const { store, where } = await context.open();
@@ -74,8 +84,14 @@ export const relayCommand: Command = defineCommand({
       for (const name of names) relays.push(await buildRelay({ name, store, loaded, flags, onEvent, context }));
       const stop = { reporter, stopMs: flags["stop-deadline-ms"] ?? STOP_DEADLINE_MS };
       if (flags.once === true) return await drain(context, relays, flags, stop);
+      using server = metrics?.serverFor(
+        store,
+        relays.map(({ relay }) => relay),
+      );
+      await server?.listenSoon();
       return await runUntilStopped(context, relays, { where, failed: failed.promise, ...stop });
     } finally {
+      metrics?.end();
       // A single run ends with its totals.
       reporter.end({ tell: flags.once !== true });
     }

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Admin, MessageInfo, MessageQuery, RelayInfo } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { isLive } from "../../core/live-processes.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { explainFailure } from "../explain-failure.ts";
@@ -8,7 +9,7 @@ import { formatTable } from "../format-table.ts";
 import { formatMs, formatTime } from "../format-values.ts";
 import { messageRecord } from "../json-text.ts";
 import { suggestion } from "../parse-flags.ts";
-import { isLive, relayTable } from "../relay-table.ts";
+import { relayTable } from "../relay-table.ts";
 import { stopSignal } from "../stop-signal.ts";
 import { UsageError } from "../usage-error.ts";
 

@@ -16,6 +16,7 @@ import { documentId, numberOr, presentable, StoredMessage } from "./mongodb-docu
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { storeFigures } from "./store-figures.ts";
 
 /** How many letters one part of a command marks. */
 const PART = 1000;
@@ -25,6 +26,7 @@ export function createAdmin({ tables }: { tables: Tables }): Admin {
   return checkedAdmin({
     find: (query) => find(tables, query),
     relays: () => relayFigures(tables),
+    figures: () => storeFigures(tables),
     pause: (relay) => setPaused(tables, relay, true),
     resume: (relay) => setPaused(tables, relay, false),
     async rewind(relay) {

@@ -23,10 +23,13 @@ const NOTHING: Pile = { count: 0, created: undefined, keys: 0 };
  * State of every relay, in six commands however many relays there are, from the indexes over open work: however many
  * documents are done, none of them is looked at.
  */
-export async function relayFigures(tables: Tables): Promise<RelayInfo[]> {
+export async function relayFigures(
+  tables: Tables,
+  readyNow: Promise<readonly ReadyPile[]> = readyByStream(tables),
+): Promise<RelayInfo[]> {
   const [relays, ready, parked, held, dead] = await Promise.all([
     tables.relays.aggregate([{ $set: { at: "$$NOW" } }, { $sort: { _id: 1 } }]),
-    readyByStream(tables),
+    readyNow,
     parkedByRelay(tables),
     heldByRelay(tables),
     deadByRelay(tables),
@@ -34,7 +37,7 @@ export async function relayFigures(tables: Tables): Promise<RelayInfo[]> {
   return relays.map((relay) => {
     const name = String(relay["_id"]);
     const view = viewOf(relay);
-    const waiting = ready.filter(({ stream }) => view.streams?.includes(stream) ?? !stream.startsWith("inbox."));
+    const waiting = ready.filter(({ stream }) => reads(view.streams, stream));
     const own = [...waiting, parked.get(name) ?? NOTHING, held.get(name) ?? NOTHING];
     const ages = own.flatMap(({ created }) => (created === undefined ? [] : [view.at.getTime() - created.getTime()]));
     const readyCount = waiting.reduce((sum, { count }) => sum + count, 0);
@@ -54,8 +57,19 @@ export async function relayFigures(tables: Tables): Promise<RelayInfo[]> {
   });
 }
 
+/** Whether a relay with these streams has this one; without any it has all but those of inboxes. */
+export function reads(streams: readonly string[] | null, stream: string): boolean {
+  return streams?.includes(stream) ?? !stream.startsWith("inbox.");
+}
+
+export interface ReadyPile extends Pile {
+  stream: string;
+  /** Of the oldest. */
+  ageMs: number;
+}
+
 /** What is ready has no relay yet: it is that of the relay which has its stream. */
-async function readyByStream({ outbox }: Tables): Promise<(Pile & { stream: string })[]> {
+export async function readyByStream({ outbox }: Tables): Promise<ReadyPile[]> {
   const first = { $min: { position: "$position", id: "$_id" } };
   const rows = await outbox.aggregate(
     [
@@ -68,11 +82,16 @@ async function readyByStream({ outbox }: Tables): Promise<(Pile & { stream: stri
     { hint: "txbox_ready" },
   );
   const oldest = rows.map(({ first: place }) => (place as { id: unknown }).id);
-  const documents = await outbox.find({ _id: { $in: oldest } }, { projection: { created_at: 1 } });
-  const created = new Map(documents.map(({ _id, created_at }) => [String(_id), dateOf(created_at)]));
+  const documents = await outbox.aggregate([
+    { $match: { _id: { $in: oldest } } },
+    { $project: { created_at: 1, at: "$$NOW" } },
+  ]);
+  const found = new Map(documents.map((document) => [String(document["_id"]), document]));
   return rows.flatMap(({ _id, count, first: place }) => {
-    const pile = { count: count as number, created: created.get(String((place as { id: unknown }).id)), keys: 0 };
-    return typeof _id === "string" ? [{ ...pile, stream: _id }] : [];
+    const { created_at, at } = found.get(String((place as { id: unknown }).id)) ?? {};
+    const created = dateOf(created_at);
+    const ageMs = created === undefined ? 0 : Math.max(0, (at as Date).getTime() - created.getTime());
+    return typeof _id === "string" ? [{ count: count as number, created, keys: 0, stream: _id, ageMs }] : [];
   });
 }
 

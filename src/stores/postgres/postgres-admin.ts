@@ -10,19 +10,22 @@ import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { storeFigures, type Retention } from "./store-figures.ts";
 
 export interface AdminOptions {
   database: Database;
   sql: SqlRunner;
   names: Names;
+  retention: Retention;
 }
 
 /** Read model and admin commands over the tables. */
-export function createAdmin({ database, sql, names }: AdminOptions): Admin {
+export function createAdmin({ database, sql, names, retention }: AdminOptions): Admin {
   const transactions = new PlannedTransactions(database, names);
   return checkedAdmin({
     find: (query) => find(transactions, names, query),
     relays: () => transactions.read(FIRST_ONLY, (reading) => relayFigures(reading, names)),
+    figures: () => transactions.read(FIRST_ONLY, (reading) => storeFigures(reading, names, retention)),
     pause: (relay) => setPaused(sql, names, relay, true),
     resume: (relay) => setPaused(sql, names, relay, false),
     rewind: (relay, target) => rewind(transactions, names, relay, target),

@@ -7,6 +7,7 @@ import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
+import { holdersSql, isDueSql } from "./segment-holders.ts";
 
 export interface MaintenanceOptions {
   database: Database;
@@ -128,8 +129,7 @@ class Segments {
     await this.#noteHorizons();
     const rows = await sql.query(
       `select s.n, coalesce(s.closed_at < pg_catalog.clock_timestamp() - $2::text::interval, false)
-       from ${names.segment} s where s.closed_at < pg_catalog.clock_timestamp() - $1::text::interval
-         and s.horizon <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+       from ${names.segment} s where ${isDueSql("$1::text::interval")}
        order by s.n`,
       [`${retentionMs} ms`, `${abandonAfterMs ?? 0} ms`],
     );
@@ -182,10 +182,7 @@ class Segments {
     const table = names.of(`message_${n}`);
     if (!(await this.#exists(n))) return [];
     const rows = await this.#options.sql.query(
-      `select distinct c.relay from ${names.cursor} c where
-         (select m.xid from ${table} m where m.xid >= pg_catalog.pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
-         or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where
-              (select m.xid from ${table} m where m.xid >= x and m.xid <= x and m.position > c.floor order by m.xid limit 1) is not null)
+      `${holdersSql(names, table)}
        union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
     );
     return rows.map((row) => row[0]!);

@@ -111,6 +111,7 @@ export function checkedAdmin(admin: Admin): Admin {
   return {
     find: async (query) => admin.find(fields("admin.find", query, MESSAGE_QUERY)),
     relays: () => admin.relays(),
+    figures: () => admin.figures(),
     pause: async (relay) => admin.pause(relayName("admin.pause", relay)),
     resume: async (relay) => admin.resume(relayName("admin.resume", relay)),
     rewind: async (relay, target) => admin.rewind(relayName("admin.rewind", relay), rewindTarget(target)),

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { RelayInfo } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
+import { eventuallyTrue } from "../eventually.ts";
 import { dead, joined, PUBLISHED, retry } from "./consumer.ts";
-import { begin, enqueue, enqueueIn, message, numbered, range } from "./enqueuing.ts";
+import { begin, enqueue, enqueueIn, message, numbered, range, sorted } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
 
 const role = "figures";
@@ -159,4 +160,106 @@ export const figuresCases: readonly StoreCase[] = [
       assert.ok(pending >= 10_000 && pending <= 22_000, `${pending} of 11001`);
     },
   },
+  {
+    role,
+    name: "shows relays among the figures of the store as they are shown alone",
+    async run(context) {
+      const consumer = await joined(context.store);
+      consumer.judge = ({ type }, n) => (type === "bad" ? retry(n + 1, 60_000) : PUBLISHED);
+      await enqueue(context, message(1), message(2, { key: "b", type: "bad" }));
+      await consumer.drain();
+      const [alone] = await context.store.admin.relays();
+      const all = await context.store.admin.figures();
+      const timeless = ({ oldestPendingAgeMs, lanes, ...rest }: RelayInfo) => ({
+        ...rest,
+        waits: oldestPendingAgeMs !== null,
+        owners: lanes.map(({ owner }) => owner),
+      });
+      assert.deepEqual(
+        all.relays.map(timeless).map(({ holdsBackRetention, ...rest }: Timeless) => [holdsBackRetention, rest]),
+        [[false, timeless(alone!)]],
+      );
+      assert.ok(all.logBytes > 0 && all.receiptBytes > 0, `log ${all.logBytes}, receipts ${all.receiptBytes}`);
+    },
+  },
+  {
+    role,
+    name: "counts what is scheduled",
+    async run(context) {
+      assert.deepEqual((await context.store.admin.figures()).scheduled, { count: 0, estimated: false });
+      const deliverAt = new Date(Date.now() + 3_600_000);
+      await enqueue(context, message(1, { deliverAt }), message(2, { deliverAt }), message(3));
+      assert.deepEqual((await context.store.admin.figures()).scheduled, { count: 2, estimated: false });
+    },
+  },
+  {
+    role,
+    name: "names streams that no relay reads",
+    async run(context) {
+      await enqueue(context, message(1, { stream: "a" }), message(2, { stream: "b" }), message(3, { stream: "c" }));
+      await sleep(50);
+      const unread = async () => {
+        const { unread: found } = await context.store.admin.figures();
+        assert.ok(found.every(({ oldestAgeMs }) => oldestAgeMs >= 40 && oldestAgeMs < 60_000));
+        return sorted(found.map(({ stream }) => stream));
+      };
+      assert.deepEqual(await unread(), ["a", "b", "c"], "there is no relay at all");
+      await joined(context.store, { relay: "a", streams: ["a"] });
+      assert.deepEqual(await unread(), ["b", "c"]);
+      await joined(context.store, { relay: "c", streams: ["c"] });
+      assert.deepEqual(await unread(), ["b"]);
+    },
+  },
+  {
+    role,
+    name: "counts receipts that failed and were not made good, by consumer",
+    async run(context) {
+      const { ledger, admin } = context.store;
+      const receipt = (consumer: string, n: number) => ({
+        consumer,
+        messageId: `m-${n}`,
+        type: "t",
+        correlationId: null,
+      });
+      assert.deepEqual((await admin.figures()).failedReceipts, []);
+      await ledger.fail(receipt("a", 1), "once");
+      await ledger.fail(receipt("a", 1), "twice");
+      await ledger.fail(receipt("a", 2), "once");
+      await ledger.fail(receipt("b", 1), "once");
+      await ledger.transaction((tx) => ledger.receive(tx, receipt("b", 2), "processed"));
+      assert.deepEqual((await admin.figures()).failedReceipts, [
+        { consumer: "a", count: 2 },
+        { consumer: "b", count: 1 },
+      ]);
+      await ledger.transaction((tx) => ledger.receive(tx, receipt("a", 2), "processed"));
+      assert.deepEqual((await admin.figures()).failedReceipts, [
+        { consumer: "a", count: 1 },
+        { consumer: "b", count: 1 },
+      ]);
+    },
+  },
+  {
+    role,
+    name: "names the relays that hold back retention",
+    needs: ["retention"],
+    async run(context) {
+      const store = context.withRetention?.({ segmentMs: 1, retentionMs: 0 });
+      assert.ok(store !== undefined);
+      const done = await joined(context.store, { relay: "done" });
+      await joined(context.store, { relay: "behind" });
+      await enqueue(context, ...numbered(1, 4));
+      await done.drain();
+      const holding = async () =>
+        (await store.admin.figures()).relays.filter((relay) => relay.holdsBackRetention).map(({ name }) => name);
+      assert.deepEqual(await holding(), []);
+      await eventuallyTrue(async () => {
+        await store.maintenance.run();
+        assert.deepEqual(await holding(), ["behind"]);
+      });
+      await store.admin.rewind("behind", "now");
+      assert.deepEqual(await holding(), []);
+    },
+  },
 ];
+
+type Timeless = Record<string, unknown> & { holdsBackRetention?: boolean };

@@ -1,9 +1,16 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createOutbox } from "../../../src/index.ts";
 import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
-import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb } from "../../harness/index.ts";
+import {
+  freePort,
+  type MongodbServer,
+  serverOrSkip,
+  type ServerSlot,
+  startMongodb,
+  until,
+} from "../../harness/index.ts";
 import { type MongoDatabase, mongoDatabase } from "../../support/mongodb-database.ts";
-import { INDEX_URL, projectFolder, runCli, type CliResult } from "../../support/run-cli.ts";
+import { INDEX_URL, projectFolder, runCli, startCli, type CliResult } from "../../support/run-cli.ts";
 
 let slot: ServerSlot<MongodbServer>;
 beforeAll(async () => {
@@ -61,6 +68,14 @@ describe("txbox on MongoDB", () => {
     expect((await cli(["relays", "rewind", "main", "--to", "earliest"])).stderr).toMatch(/cannot be rewound/);
     await must("maintain");
     expect((await cli(["rebase", "--yes"])).stderr).toMatch(/has no such command/);
+    const port = await freePort();
+    await using exporter = startCli(["exporter", "--listen", `127.0.0.1:${port}`], { cwd: project.path });
+    await until(() => exporter.stderr.join().includes("Metrics and health at"), { what: "metrics", timeoutMs: 30_000 });
+    const metrics = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    expect(metrics).toContain('outbox_pending_records{relay="main"} 0');
+    expect(metrics).toMatch(/^outbox_log_bytes [1-9]/m);
+    expect(metrics).toMatch(/^txbox_up 1$/m);
+    await exporter.kill("SIGTERM");
     await must("relays", "drop", "main", "--yes");
     expect(((await must("status", "--json")).json as { relays: object[] }).relays).toEqual([]);
   }, 120_000);

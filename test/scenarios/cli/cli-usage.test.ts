@@ -8,7 +8,7 @@ import { hasPostgres, sharedPostgresUrl } from "../../harness/shared-postgres.ts
 import { projectFolder, runCli } from "../../support/run-cli.ts";
 
 const HURRIED = fileURLToPath(new URL("../../support/hurried-cli.ts", import.meta.url));
-const COMMANDS = ["demo", "migrate", "relay", "status", "dead", "relays", "maintain", "rebase", "grants"];
+const COMMANDS = ["demo", "migrate", "relay", "status", "exporter", "dead", "relays", "maintain", "rebase", "grants"];
 
 describe.concurrent("txbox, used rightly and wrongly", () => {
   test("help and version", async () => {
@@ -170,6 +170,11 @@ describe.concurrent("txbox, used rightly and wrongly", () => {
     expect(status.code).toBe(2);
     expect(status.stderr).toContain("Run `npm install pg`");
     expect((await runCli(["demo"], options)).stderr).toContain("Run `npm install @electric-sql/pglite`");
+    const exporter = await runCli(["exporter", "--database-url", "postgres://localhost/x"], options);
+    expect(exporter).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining("Run `npm install prom-client`") as string,
+    });
     expect((await runCli(["--version"], options)).stdout).toBe("1.2.3\n");
   });
 

@@ -143,10 +143,48 @@ describe.skipIf(!hasPostgres())("grants", () => {
     expect(await store.admin.requeue({ relay: "r" })).toBe(1);
     expect((await store.admin.find({ stream: "relayed" })).length).toBeGreaterThan(0);
     expect(await store.admin.relays()).toMatchObject([{ name: "r" }]);
+    // Receipts are not its business: it says so.
+    expect(await store.admin.figures()).toMatchObject({ relays: [{ name: "r" }], failedReceipts: null });
     await createRelay(options).drainOnce();
     await store.admin.rewind("r", "earliest");
     await store.admin.pause("r");
     await store.admin.drop("r");
+  });
+
+  it("let relays, and whoever may read all tables, see the figures of the store, old segments included", async () => {
+    const fast = { segmentMs: 1, retentionMs: 0 };
+    const owner = createPostgresStore({ client: admin, ...NAMES, ...fast });
+    await owner.queue.join({
+      relay: "behind",
+      owner: "nobody",
+      leaseMs: 1000,
+      start: "earliest",
+      streams: undefined,
+      unordered: [],
+      batch: { messages: 1, bytes: 1 },
+      maxParked: 1,
+    });
+    await inTransaction(admin, (tx) =>
+      createOutbox({ store: owner }).enqueue(tx, { stream: "s", type: "t", payload: 1 }),
+    );
+    await expect.poll(async () => (await owner.maintenance.run()).heldBackBy, { timeout: 10_000 }).toEqual(["behind"]);
+    const reader = "app reader";
+    const schema = quote(NAMES.schema);
+    await admin.query(`create role ${quote(reader)} login; grant usage on schema ${schema} to ${quote(reader)};
+      grant select on all tables in schema ${schema} to ${quote(reader)}`);
+    try {
+      for (const [role, failedReceipts] of [
+        [ROLES.relay, null],
+        [reader, expect.any(Array) as unknown],
+      ] as const) {
+        const store = createPostgresStore({ client: as(role).pool, ...NAMES, ...fast });
+        await store.migrator.check();
+        const figures = await store.admin.figures();
+        expect(figures, role).toMatchObject({ relays: [{ name: "behind", holdsBackRetention: true }], failedReceipts });
+      }
+    } finally {
+      await admin.query(`drop owned by ${quote(reader)}; drop role ${quote(reader)}`);
+    }
   });
 
   it("make a maintainer a member of the owner", async () => {

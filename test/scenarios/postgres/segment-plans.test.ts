@@ -73,6 +73,11 @@ describe.each(["path", "embedded"] as const)("a log of many segments, on Postgre
     // The present one, the next one and the one after that: however many are behind.
     expect(segmentsIn(figures)).toBeLessThanOrEqual(3);
     expect(figures.length).toBeLessThanOrEqual(14);
+    const ofStore = await watched(({ admin }) => admin.figures());
+    expect(compiled(ofStore)).toEqual([]);
+    // Those of the relays, and the oldest.
+    expect(segmentsIn(ofStore)).toBeLessThanOrEqual(5);
+    expect(ofStore.length).toBeLessThanOrEqual(24);
 
     for (const query of [{ id: "none" }, { key: "k7" }, { correlationId: "none" }]) {
       const found = await watched(({ admin }) => admin.find(query));

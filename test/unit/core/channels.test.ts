@@ -33,7 +33,7 @@ describe("events", () => {
     expect(told).toEqual([]);
   });
 
-  it.each([
+  it.each<[string, () => unknown]>([
     [
       "throws",
       () => {

@@ -1,0 +1,41 @@
+import type { HandleOperation } from "../../core/events.ts";
+import type { IncomingMessage } from "../../core/message.ts";
+import type { Counting } from "./collect-metrics.ts";
+
+export function listenToInboxes({ metrics, consumer: named, on }: Counting): void {
+  /** Messages whose first attempt was counted: a subscriber tries again with the same object. */
+  const seen = new WeakSet<IncomingMessage>();
+
+  on("txbox:inbox:handle:start", ({ consumer }) =>
+    metrics.inbox_processing_inflight.inc({ consumer: named(consumer) }),
+  );
+  on("txbox:inbox:handle:end", (event) => {
+    const consumer = named(event.consumer);
+    // An inbox answers with a result; what throws instead is a failure.
+    const { how, message, result = "failed", ms = 0 } = event;
+    metrics.inbox_processing_inflight.dec({ consumer });
+    metrics.inbox_process_attempts_total.inc({ consumer, result });
+    if (result === "processed") metrics.inbox_done_total.inc({ consumer });
+    if (result === "failed") metrics.inbox_failed_total.inc({ consumer });
+    if (how !== "stored" && isNews(result) && !seen.has(message)) {
+      seen.add(message);
+      metrics.inbox_new_total.inc({ consumer });
+    }
+    if (how !== "store" && isNews(result)) metrics.inbox_handler_duration_seconds.observe({ consumer }, ms / 1000);
+  });
+
+  on("txbox:subscriber:dead", ({ consumer }) => metrics.inbox_dlq_total.inc({ consumer: named(consumer) }));
+  on("txbox:subscriber:outage", ({ consumer, attempt }) => {
+    // The 0th: one answer to the broker was lost, and nothing is waited for.
+    if (attempt > 0) metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 1);
+  });
+  on("txbox:subscriber:recovered", ({ consumer }) => metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 0));
+  // One that was given up in an outage is not told as recovered; one that was handled and acknowledged shows it.
+  on("txbox:subscriber:receive:end", ({ consumer, result }) => {
+    if (result === "ended") metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 0);
+  });
+}
+
+function isNews(result: NonNullable<HandleOperation["result"]>): boolean {
+  return result !== "duplicate" && result !== "skipped";
+}

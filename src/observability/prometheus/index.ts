@@ -1,0 +1,3 @@
+export { collectFigures, type CollectFiguresOptions } from "./collect-figures.ts";
+export { collectMetrics, type CollectedMetrics, type CollectMetricsOptions } from "./collect-metrics.ts";
+export type { PrometheusClient, PrometheusRegistry } from "./prometheus-client.ts";

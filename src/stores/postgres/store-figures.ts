@@ -1,0 +1,113 @@
+import type { StoreFigures } from "../../core/contracts.ts";
+import { epochMs } from "./log-message.ts";
+import type { SqlRunner } from "./postgres-client.ts";
+import { SEGMENT_SIZE } from "./postgres-cursor.ts";
+import type { Names } from "./postgres-names.ts";
+import { relayFigures } from "./relay-figures.ts";
+import { holdersSql, isDueSql, segmentSql } from "./segment-holders.ts";
+
+export interface Retention {
+  retentionMs: number;
+  abandonAfterMs: number | undefined;
+}
+
+/** Scheduled messages are counted up to here. */
+const COUNTED = 10_000;
+/** So many messages at either end of the log are looked at for streams that no relay reads. */
+const LOOKED_AT = 1000;
+/** Receipts have no index by status: those that failed are counted while all receipts together are no larger. */
+const COUNTED_RECEIPT_BYTES = 32 * 2 ** 20;
+
+/** Figures of the whole store, in a few statements whose cost does not grow with the log. */
+export async function storeFigures(sql: SqlRunner, names: Names, retention: Retention): Promise<StoreFigures> {
+  const relays = await relayFigures(sql, names);
+  const holders = await retentionHolders(sql, names, retention);
+  const { logBytes, receiptBytes, mayReadReceipts } = await sizes(sql, names);
+  const isCountable = mayReadReceipts && receiptBytes <= COUNTED_RECEIPT_BYTES;
+  return {
+    relays: relays.map((relay) => ({ ...relay, holdsBackRetention: holders.has(relay.name) })),
+    scheduled: await scheduled(sql, names),
+    unread: await unread(sql, names),
+    logBytes,
+    receiptBytes,
+    failedReceipts: isCountable ? await failedReceipts(sql, names) : null,
+  };
+}
+
+/** Whoever holds an older segment has not settled the youngest that is due either: its messages are newer still. */
+async function retentionHolders(
+  sql: SqlRunner,
+  names: Names,
+  { retentionMs, abandonAfterMs }: Retention,
+): Promise<ReadonlySet<string>> {
+  const kept =
+    abandonAfterMs === undefined
+      ? ""
+      : `and s.closed_at >= pg_catalog.clock_timestamp() - interval '${abandonAfterMs} ms'`;
+  const [due] = await sql.query(
+    `select s.n from ${names.segment} s where ${isDueSql(`interval '${retentionMs} ms'`)} ${kept} order by s.n desc limit 1`,
+  );
+  if (due === undefined) return new Set();
+  // Through the log, which a role for relays may read: it may not read the tables of its segments.
+  const rows = await sql.query(holdersSql(names, names.message, segmentSql(BigInt(due[0]!))));
+  return new Set(rows.map(([relay]) => relay!));
+}
+
+async function scheduled(sql: SqlRunner, names: Names): Promise<StoreFigures["scheduled"]> {
+  const [row] = await sql.query(
+    `select count(*), (select c.reltuples from pg_class c where c.oid = $1::text::regclass::oid)
+     from (select 1 from ${names.scheduled} order by deliver_at limit ${COUNTED + 1}) s`,
+    [names.scheduled],
+  );
+  const [counted, estimate] = row!.map(Number) as [number, number];
+  return counted <= COUNTED
+    ? { count: counted, estimated: false }
+    : { count: Math.max(counted, Math.round(estimate)), estimated: true };
+}
+
+/** The bounds stand in the text: so only the segments at either end of the log are planned for. */
+async function unread(sql: SqlRunner, names: Names): Promise<StoreFigures["unread"]> {
+  const [ends] = await sql.query(
+    `select (min(n) + 1) * ${SEGMENT_SIZE}, (max(n) filter (where opened_at is not null) - 1) * ${SEGMENT_SIZE} from ${names.segment}`,
+  );
+  const [firstEnd, lastStart] = ends!;
+  const some = (where: string, order: string) =>
+    `(select m.stream, m.created_at from ${names.message} m where ${where} order by m.position ${order} limit ${LOOKED_AT})`;
+  const rows = await sql.query(
+    `select m.stream, max(${epochMs("clock_timestamp() - m.created_at")})
+     from (${some(`m.position < ${firstEnd}`, "asc")} union all ${some(`m.position >= ${lastStart}`, "desc")}) m
+     where not exists (select 1 from ${names.relay} r
+       where case when r.streams is null then m.stream not like 'inbox.%' else m.stream = any (r.streams) end)
+     group by m.stream`,
+  );
+  return rows
+    .map(([stream, ms]) => ({ stream: stream!, oldestAgeMs: Math.max(0, Math.round(Number(ms))) }))
+    .toSorted((a, b) => b.oldestAgeMs - a.oldestAgeMs);
+}
+
+/**
+ * Bytes of tables with all their partitions and indexes; a partition that is dropped meanwhile counts as nothing. And
+ * whether this role may read receipts: one for relays need not be allowed to.
+ */
+async function sizes(sql: SqlRunner, names: Names) {
+  const bytes = (...tables: string[]) => {
+    const parents = tables.map((table) => `${table}::text::regclass::oid`).join(", ");
+    return `(select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) from pg_class c
+       where c.oid in (${parents}) or c.oid in (select i.inhrelid from pg_inherits i where i.inhparent in (${parents})))`;
+  };
+  const [row] = await sql.query(
+    `select ${bytes("$1", "$2")}, ${bytes("$3")}, pg_catalog.has_table_privilege($3::text, 'select')`,
+    [names.message, names.kept_message, names.receipt],
+  );
+  const [log, receipts, mayRead] = row!;
+  return { logBytes: Number(log), receiptBytes: Number(receipts), mayReadReceipts: mayRead === "t" };
+}
+
+async function failedReceipts(sql: SqlRunner, names: Names): Promise<StoreFigures["failedReceipts"]> {
+  const rows = await sql.query(
+    `select r.consumer, count(*) from ${names.receipt} r where r.status = 'failed' group by r.consumer`,
+  );
+  return rows
+    .map(([consumer, count]) => ({ consumer: consumer!, count: Number(count) }))
+    .toSorted((a, b) => (a.consumer < b.consumer ? -1 : 1));
+}
