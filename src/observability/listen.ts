@@ -6,7 +6,7 @@ import type { Channels } from "../core/events.ts";
  * Hears what is told on a channel by every outbox, relay, inbox and subscriber of this process; gives the function that
  * ends it. A listener that throws costs nothing but a warning. It is called in the middle of the work: keep it short.
  */
-export function listen<Name extends keyof Channels & string>(
+export function listen<Name extends keyof Channels>(
   channel: Name,
   listener: (told: Channels[Name]) => unknown,
 ): () => void {
