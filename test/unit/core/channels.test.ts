@@ -46,7 +46,7 @@ describe("events", () => {
     const others: unknown[] = [];
     until(listen("txbox:reconciler:failed", listener));
     until(listen("txbox:reconciler:failed", (event) => others.push(event)));
-    eventEmitter<ReconcilerEvent>("reconciler", listener)(failed);
+    eventEmitter<ReconcilerEvent>("reconciler", listener as () => void)(failed);
     await Promise.resolve();
     expect(others).toEqual([failed]);
     expect(warn.mock.calls.map(([text]) => text)).toEqual([
