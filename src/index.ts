@@ -4,6 +4,7 @@ export { createReconciler, type Found, type Reconciler, type ReconcilerOptions }
 export type * from "./core/events.ts";
 export { runWithin } from "./core/channels.ts";
 export { listen } from "./observability/listen.ts";
+export { logEvents, type EventLogger, type LogLevel, type LogOptions } from "./observability/log-events.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
 export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./inbox/inbox.ts";
