@@ -15,12 +15,10 @@ export class KnownNames {
   readonly #known = new Set<string>();
 
   find(name: unknown): string | undefined {
+    if (this.#known.has(name as string)) return name as string;
     const text = textOrNull(name, 200);
-    if (text === null) return undefined;
-    if (!this.#known.has(text)) {
-      if (this.#known.size >= MAX_NAMES) return undefined;
-      this.#known.add(text);
-    }
+    if (text === null || this.#known.size >= MAX_NAMES) return undefined;
+    this.#known.add(text);
     return text;
   }
 }
@@ -56,27 +54,25 @@ export function operationAttributes(
   system: string | undefined,
   destination: string | undefined,
 ): OtelAttributes {
-  return {
+  const attributes: OtelAttributes = {
     "messaging.system": system ?? OWN_SYSTEM,
     "messaging.operation.name": name,
     "messaging.operation.type": type,
-    ...(destination === undefined ? {} : { "messaging.destination.name": destination }),
   };
+  if (destination !== undefined) attributes["messaging.destination.name"] = destination;
+  return attributes;
 }
 
 /** Never its payload, and of its headers only the correlation. */
-export function messageAttributes({ id, type, headers }: Message | IncomingMessage): OtelAttributes {
-  const facts: [string, unknown][] = [
-    ["messaging.message.id", id],
-    ["messaging.message.conversation_id", headers.correlationId],
-    ["txbox.message.type", type],
-  ];
-  const attributes: OtelAttributes = {};
-  for (const [name, value] of facts) {
-    const text = textOrNull(value);
-    if (text !== null) attributes[name] = text;
-  }
-  return attributes;
+export function addMessage(attributes: OtelAttributes, { id, type, headers }: Message | IncomingMessage): void {
+  addText(attributes, "messaging.message.id", id);
+  addText(attributes, "messaging.message.conversation_id", headers.correlationId);
+  addText(attributes, "txbox.message.type", type);
+}
+
+function addText(attributes: OtelAttributes, name: string, value: unknown): void {
+  const text = textOrNull(value);
+  if (text !== null) attributes[name] = text;
 }
 
 export function spanName(operation: string, destination: string | undefined): string {

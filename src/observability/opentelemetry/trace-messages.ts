@@ -17,11 +17,11 @@ import {
 } from "./opentelemetry-api.ts";
 import { requireApi } from "./require-api.ts";
 import {
+  addMessage,
   commonStream,
   failureOf,
   KnownNames,
   markFailed,
-  messageAttributes,
   operationAttributes,
   spanName,
   streamOf,
@@ -91,7 +91,8 @@ class MessageTracing {
 
   enqueue(told: EnqueueOperation): void {
     const active = this.#api.context.active();
-    const attributes = { ...operationAttributes("enqueue", "create", undefined, undefined), "txbox.store": told.store };
+    const attributes = operationAttributes("enqueue", "create", undefined, undefined);
+    attributes["txbox.store"] = told.store;
     const span = this.#start(told, "enqueue", { kind: PRODUCER, attributes }, active);
     writeTraceContext(span.spanContext(), told.headers);
     this.#runIn(told, this.#api.trace.setSpan(active, span));
@@ -100,11 +101,7 @@ class MessageTracing {
   enqueued(told: EnqueueOperation): void {
     this.#end(told, (span) => {
       const { messages = [], error } = told;
-      const stream = this.#names.find(commonStream(messages));
-      if (stream !== undefined) {
-        span.updateName(spanName("enqueue", stream));
-        span.setAttribute("messaging.destination.name", stream);
-      }
+      this.#nameAfter(span, "enqueue", messages);
       if (messages.length === 1) {
         span.setAttribute("messaging.message.id", messages[0]!.id);
         span.setAttribute("txbox.message.type", messages[0]!.type);
@@ -123,18 +120,17 @@ class MessageTracing {
     const { relay, system, kind, messages } = told;
     const sampled = this.#sampledOf(messages);
     if (sampled.length > 0) this.#sampled.set(told, sampled);
-    const stream = this.#names.find(commonStream(messages));
-    const attributes = {
-      ...operationAttributes("publish", "send", system, stream),
-      "messaging.batch.message_count": messages.length,
-      "txbox.relay": relay,
-      "txbox.claim": kind,
-    };
+    const attributes = operationAttributes("publish", "send", system, undefined);
+    attributes["messaging.batch.message_count"] = messages.length;
+    attributes["txbox.relay"] = relay;
+    attributes["txbox.claim"] = kind;
     const links = sampled
       .slice(0, MAX_LINKS)
       .map(({ context, message: { id } }) => ({ context, attributes: { "messaging.message.id": id } }));
     const root = this.#api.ROOT_CONTEXT;
-    const span = this.#start(told, spanName("publish", stream), { kind: CLIENT, attributes, links }, root);
+    const span = this.#start(told, "publish", { kind: CLIENT, attributes, links }, root);
+    // It takes a look at each message.
+    if (span.isRecording()) this.#nameAfter(span, "publish", messages);
     const context = this.#api.trace.setSpan(root, span).setValue(this.#publishing, true);
     this.#runIn(told, system === undefined ? context : context.setValue(this.#suppressed, true));
   }
@@ -155,11 +151,9 @@ class MessageTracing {
   receive(told: ReceiveOperation): void {
     const { consumer, system, message } = told;
     const stream = this.#names.find(streamOf(message));
-    const attributes = {
-      ...operationAttributes("receive", "receive", system, stream),
-      ...messageAttributes(message),
-      "messaging.consumer.group.name": consumer,
-    };
+    const attributes = operationAttributes("receive", "receive", system, stream);
+    attributes["messaging.consumer.group.name"] = consumer;
+    addMessage(attributes, message);
     const parent = this.#contextOf(readTraceContext(message.headers, this.#api));
     const span = this.#start(told, spanName("receive", stream), { kind: CONSUMER, attributes }, parent);
     const received: Received = { message, system };
@@ -188,12 +182,10 @@ class MessageTracing {
     const active = this.#api.context.active();
     const received = this.#receivedIn(active, message);
     const stream = this.#names.find(streamOf(message));
-    const attributes = {
-      ...operationAttributes("handle", "process", received?.system, stream),
-      ...messageAttributes(message),
-      "messaging.consumer.group.name": consumer,
-      "txbox.how": how,
-    };
+    const attributes = operationAttributes("handle", "process", received?.system, stream);
+    attributes["messaging.consumer.group.name"] = consumer;
+    attributes["txbox.how"] = how;
+    addMessage(attributes, message);
     const { parent, links } = received === undefined ? this.#parentOf(message, active) : { parent: active, links: [] };
     const kind = received === undefined ? CONSUMER : INTERNAL;
     const span = this.#start(told, spanName("handle", stream), { kind, attributes, links }, parent);
@@ -231,12 +223,10 @@ class MessageTracing {
     const result = told.results?.[index];
     if (!wasTried(result) && told.error === undefined) return;
     const stream = this.#names.find(message.stream);
-    const attributes = {
-      ...operationAttributes("publish", "send", told.system, stream),
-      ...messageAttributes(message),
-      "txbox.relay": told.relay,
-      ...(result === undefined ? {} : { "txbox.result": result.status }),
-    };
+    const attributes = operationAttributes("publish", "send", told.system, stream);
+    attributes["txbox.relay"] = told.relay;
+    if (result !== undefined) attributes["txbox.result"] = result.status;
+    addMessage(attributes, message);
     const endTime = Date.now();
     const startTime = endTime - (told.ms ?? 0);
     const batchContext = batch?.isRecording() === true ? batch.spanContext() : undefined;
@@ -246,6 +236,13 @@ class MessageTracing {
     const error = result === undefined ? told.error : failureOf(result);
     if (error !== undefined) markFailed(span, error);
     span.end(endTime);
+  }
+
+  #nameAfter(span: OtelSpan, operation: string, messages: readonly { readonly stream: string }[]): void {
+    const stream = this.#names.find(commonStream(messages));
+    if (stream === undefined) return;
+    span.updateName(spanName(operation, stream));
+    span.setAttribute("messaging.destination.name", stream);
   }
 
   #sampledOf(messages: readonly Message[]): SampledMessage[] {
