@@ -67,12 +67,10 @@ interface EventRule<Event> {
   readonly sentence: (event: Event) => string;
 }
 
-type RuleOf<Name extends EventName> = EventRule<Channels[Name]>;
-
 const relay = { sentence: relaySentence };
 const subscriber = { sentence: subscriberSentence };
 
-const EVENTS: { readonly [Name in EventName]: RuleOf<Name> } = {
+const EVENTS: { readonly [Name in EventName]: EventRule<Channels[Name]> } = {
   "txbox:relay:started": { level: "info", ...relay },
   "txbox:relay:stopped": { level: "info", ...relay },
   "txbox:relay:failed": { level: "error", ...relay },
@@ -150,8 +148,9 @@ class EventLog {
     this.#logger = logger;
   }
 
-  event<Name extends EventName>(name: Name): () => void {
-    const { level: given, repeats = false, ends, sentence }: RuleOf<Name> = EVENTS[name];
+  event(name: EventName): () => void {
+    const rule = EVENTS[name] as EventRule<Channels[EventName]>;
+    const { level: given, repeats = false, ends, sentence } = rule;
     return listen(name, (told) => {
       const event = withoutSecrets(told);
       const { type: _, ...fields } = event;
@@ -169,8 +168,8 @@ class EventLog {
     });
   }
 
-  operation<Name extends OperationName>(name: Name): () => void {
-    const fieldsOf: (told: Channels[Name]) => object = OPERATIONS[name];
+  operation(name: OperationName): () => void {
+    const fieldsOf = OPERATIONS[name] as (told: Channels[OperationName]) => object;
     return listen(name, (told) => {
       const { ms = 0, error }: Ended = told;
       const failure = error === undefined ? {} : { error: hideSecrets(describeError(error)) };

@@ -85,7 +85,7 @@ async function ended(name: string, count = 1): Promise<ReadableSpan[]> {
 }
 
 const isBatch = ({ attributes }: ReadableSpan): boolean => "messaging.batch.message_count" in attributes;
-const idOf = (span: ReadableSpan): unknown => span.attributes["messaging.message.id"];
+const idOf = (span: ReadableSpan): string => String(span.attributes["messaging.message.id"]);
 const traceOf = (span: ReadableSpan): string => span.spanContext().traceId;
 
 /** From a request through the broker to the handlers, and what those enqueue. */
@@ -162,7 +162,9 @@ async function proveOneTrace(system: string, ends: { publisher: Publisher; subsc
   }
   // Batches are linked to the enqueues of their messages, each message once.
   for (const batch of batches) expect(batch.parentSpanContext).toBeUndefined();
-  const linked = batches.flatMap(({ links }) => links.map(({ attributes }) => attributes?.["messaging.message.id"]));
+  const linked = batches.flatMap(({ links }) =>
+    links.map(({ attributes }) => String(attributes?.["messaging.message.id"])),
+  );
   expect(linked.sort()).toEqual(singles.map(idOf).sort());
   expect(batches.reduce((sum, { attributes }) => sum + Number(attributes["messaging.batch.message_count"]), 0)).toBe(6);
 

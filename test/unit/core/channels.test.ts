@@ -33,7 +33,7 @@ describe("events", () => {
     expect(told).toEqual([]);
   });
 
-  it.each([
+  it.each<[string, () => unknown]>([
     [
       "throws",
       () => {
@@ -46,7 +46,7 @@ describe("events", () => {
     const others: unknown[] = [];
     until(listen("txbox:reconciler:failed", listener));
     until(listen("txbox:reconciler:failed", (event) => others.push(event)));
-    eventEmitter<ReconcilerEvent>("reconciler", listener as () => void)(failed);
+    eventEmitter<ReconcilerEvent>("reconciler", listener)(failed);
     await Promise.resolve();
     expect(others).toEqual([failed]);
     expect(warn.mock.calls.map(([text]) => text)).toEqual([
