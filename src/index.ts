@@ -2,7 +2,9 @@ export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.t
 export { createRelay, type DrainOptions, type DrainResult, type Relay, type RelayState } from "./relay/relay.ts";
 export { createReconciler, type Found, type Reconciler, type ReconcilerOptions } from "./outbox/reconciler.ts";
 export type * from "./core/events.ts";
+export { runWithin } from "./core/channels.ts";
 export { listen } from "./observability/listen.ts";
+export { logEvents, type EventLogger, type LogLevel, type LogOptions } from "./observability/log-events.ts";
 export {
   createHealth,
   type Health,

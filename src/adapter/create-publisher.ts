@@ -22,6 +22,8 @@ export interface Batch {
 export interface PublisherParts {
   /** True: within a batch, once a message failed no later one of its key goes out. */
   readonly keepsKeyOrder: boolean;
+  /** What it publishes to, as traces and metrics name it: "rabbitmq". */
+  readonly system?: string;
   /** One result per message. A thrown error means that the target is out and nothing is known of any message. */
   publish(batch: Batch): Promise<readonly PublishResult[]>;
   prepare?(messages: readonly Message[]): void;
@@ -73,6 +75,7 @@ export function createPublisher(parts: PublisherParts): Publisher {
 
   return {
     keepsKeyOrder: parts.keepsKeyOrder,
+    ...(parts.system === undefined ? {} : { system: parts.system }),
     async publish(messages, signal, progress) {
       if (messages.length === 0) return [];
       if (closing !== undefined) throw new UnavailableError("This publisher is closed", { fix: "Create another one" });

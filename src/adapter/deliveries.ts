@@ -139,7 +139,7 @@ export class Deliveries {
   async #deliver(delivery: Delivery): Promise<"ended" | "given back"> {
     if (!receiveOperation.isHeard) return this.#tryUntilOver(delivery);
     const { message } = delivery;
-    const told: ReceiveOperation = { consumer: this.#consumer, message };
+    const told: ReceiveOperation = { consumer: this.#consumer, system: this.#settings.system, message };
     return receiveOperation.run(told, async () => (told.result = await this.#tryUntilOver(delivery)));
   }
 

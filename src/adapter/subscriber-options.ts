@@ -30,6 +30,8 @@ export interface SubscriberSettings {
   readonly outageBackoff: BackoffOptions;
   readonly emit: (event: SubscriberEvent) => void;
   readonly clock: Clock;
+  /** The broker, as traces and metrics name it: "rabbitmq". */
+  readonly system?: string | undefined;
 }
 
 type Common = Required<SubscriberOptions>;
@@ -45,10 +47,10 @@ export const SUBSCRIBER_OPTIONS: { readonly [Name in keyof Common]: OptionSpec<C
   clock,
 };
 
-/** From options that were read with SUBSCRIBER_OPTIONS. */
-export function subscriberSettings(options: Common): SubscriberSettings {
+/** From options that were read with SUBSCRIBER_OPTIONS; `system` is the broker, as traces and metrics name it. */
+export function subscriberSettings(options: Common, system?: string): SubscriberSettings {
   const { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, onEvent, clock } = options;
   const outageBackoff = { baseMs: 100, maxMs: 10_000 };
   const emit = eventEmitter("subscriber", onEvent);
-  return { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, outageBackoff, emit, clock };
+  return { concurrency, prefetch, prefetchBytes, maxAttempts, backoff, outageBackoff, emit, clock, system };
 }

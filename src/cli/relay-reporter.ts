@@ -1,5 +1,6 @@
 import type { RelayEvent } from "../core/events.ts";
-import { formatMs, plural } from "./format-values.ts";
+import { relaySentence } from "../observability/event-sentences.ts";
+import { plural } from "./format-values.ts";
 import type { Output } from "./output.ts";
 
 const PROGRESS_MS = 5000;
@@ -27,7 +28,7 @@ export class RelayReporter {
       return;
     }
     if (event.type === "batch") this.#add(event);
-    else this.#output.note(`${new Date().toISOString()} ${event.relay}: ${sentence(event)}`);
+    else this.#output.note(`${new Date().toISOString()} ${event.relay}: ${relaySentence(event)}`);
   };
 
   /** A stop was asked for: what is in hand after this time is given up. */
@@ -62,58 +63,4 @@ export class RelayReporter {
     }
     this.#sums.clear();
   }
-}
-
-function sentence(event: Exclude<RelayEvent, { type: "batch" }>): string {
-  switch (event.type) {
-    case "started":
-      return `started as ${event.owner}`;
-    case "stopped":
-      return "stopped";
-    case "lanes":
-      return `works on ${event.lanes} of 64 lanes`;
-    case "paused":
-    case "resumed":
-      return event.type;
-    case "full":
-      return `takes no new messages: ${plural(event.parked, "message")} wait behind failed ones`;
-    case "not_full":
-      return "takes new messages again";
-    case "outage":
-      return `the target is out (${event.error}); next try in ${formatMs(event.delayMs)}`;
-    case "route_out":
-      return `${event.route} is out (${event.error}): its messages wait, others go on; next try in ${formatMs(event.delayMs)}`;
-    case "route_back":
-      return `${event.route} is back`;
-    case "recovered":
-      return "the target is back";
-    case "retry":
-      return `message ${event.id} failed (attempt ${event.attempts}): ${event.error}; next try in ${formatMs(event.delayMs)}`;
-    case "dead":
-      return `message ${event.id} is dead after ${plural(event.attempts, "attempt")}: ${event.error}`;
-    case "lease_lost":
-      return "lost its lease; what was in hand goes out again";
-    case "store_error":
-      return `the store cannot be used: ${event.error}`;
-    case "maintained":
-      return maintained(event.report);
-    case "stream_started":
-      return `gets new messages by the stream of the database, ${event.from === "scan" ? "after a scan" : "from where it stopped"}`;
-    case "stream_lost":
-      return `lost the stream of the database (${event.error}): it looks for messages until there is another`;
-    case "failed":
-      return `cannot go on: ${event.error}`;
-  }
-}
-
-function maintained({
-  rotated,
-  droppedSegments,
-  heldBackBy,
-}: Extract<RelayEvent, { type: "maintained" }>["report"]): string {
-  const parts: string[] = [];
-  if (rotated) parts.push("began a new segment");
-  if (droppedSegments.length > 0) parts.push(`dropped ${droppedSegments.join(", ")}`);
-  if (heldBackBy.length > 0) parts.push(`kept old segments for ${heldBackBy.join(", ")}`);
-  return parts.join("; ");
 }

@@ -22,6 +22,7 @@ export interface Causation {
   causationId: string | undefined;
   causationPath: readonly Cause[] | undefined;
   traceparent: string | undefined;
+  tracestate: string | undefined;
 }
 
 /** What the message being handled hands down to those it causes; undefined outside a handler. */
@@ -35,7 +36,18 @@ export function inheritedCausation(): Causation | undefined {
     causationId: textOrNull(context.id, 200) ?? undefined,
     causationPath: [...inheritedPath(headers.causationPath), [context.module, context.type]],
     traceparent: textOrNull(headers.traceparent, 200) ?? undefined,
+    tracestate: textOrNull(headers.tracestate, 512) ?? undefined,
   };
+}
+
+/** Adds what is inherited to headers that do not say otherwise. */
+export function inheritInto(headers: Headers, causation: Causation): void {
+  const { causationId, causationPath, traceparent, tracestate } = causation;
+  if (causationId !== undefined) headers.causationId ??= causationId;
+  if (causationPath !== undefined) headers.causationPath ??= causationPath;
+  if (traceparent === undefined || headers.traceparent !== undefined) return;
+  headers.traceparent = traceparent;
+  if (tracestate !== undefined) headers.tracestate ??= tracestate;
 }
 
 /** A message that causes itself again and again must not grow for ever: the last causes are kept. */

@@ -33,13 +33,21 @@ export function eventEmitter<Event extends { type: string }>(
   };
 }
 
+/** A listener that always throws warns once in this time, for each kind of event. */
+const WARN_EVERY_MS = 60_000;
+
 /** A listener that throws, or whose promise rejects, costs nothing but a warning. */
 export function safeListener<Event>(
   name: string,
   listener: (event: Event) => unknown,
 ): (event: Event, what: string) => void {
-  const warn = (error: unknown, what: string): void =>
+  const quietUntil = new Map<string, number>();
+  const warn = (error: unknown, what: string): void => {
+    const now = performance.now();
+    if (now < (quietUntil.get(what) ?? 0)) return;
+    quietUntil.set(what, now + WARN_EVERY_MS);
     process.emitWarning(printable(`${name} threw on "${what}": ${describeError(error)}`), "TxboxWarning");
+  };
   return (event, what) => {
     try {
       const result: unknown = listener(event);
@@ -82,7 +90,27 @@ export function operation<Told extends Ended>(part: Part, name: string): Operati
           if (end.hasSubscribers) end.publish(told);
         }
       };
-      return start.hasSubscribers ? start.runStores(told, timed) : timed();
+      return start.hasSubscribers ? start.runStores(told, () => contained(told, timed)) : timed();
     },
   };
+}
+
+/**
+ * Called by a listener at the start of an operation: `run` gets the work and calls it in a context, as tracing does. Unlike
+ * `bindStore`, it needs no AsyncLocalStorage of one's own.
+ */
+export function runWithin(told: Ended, run: (work: () => unknown) => unknown): void {
+  const outer = told.within;
+  told.within = outer === undefined ? run : (work) => outer(() => run(work));
+}
+
+const runSafely = safeListener("A context that a listener gave", (run: () => void) => run());
+
+/** The work runs once, whatever becomes of the context that it should run in. */
+function contained<T>(told: Ended, work: () => Promise<T>): Promise<T> {
+  const { within } = told;
+  if (within === undefined) return work();
+  let running: Promise<T> | undefined;
+  runSafely(() => void within(() => (running ??= work())), "the start of an operation");
+  return running ?? work();
 }

@@ -260,6 +260,8 @@ export interface PublishProgress {
 export interface Publisher {
   /** True: within a batch, once a message failed no later one of its key goes out. False: the relay sends one at a time per key. */
   readonly keepsKeyOrder: boolean;
+  /** What it publishes to, as traces and metrics name it: "rabbitmq". Only for a broker whose client carries the headers. */
+  readonly system?: string;
   /**
    * One result per message, in order. `signal` aborts when the lease is over or a stop has reached its deadline: begin
    * nothing more, and wait for nothing more. Its timer may be late, so ask `progress.mayBegin()` before each send. Two

@@ -6,8 +6,10 @@ import type { IncomingMessage, Message } from "./message.ts";
  * the channel `txbox:<part>:<type>`, an operation when it starts and when it ends. docs/events.md has the table.
  */
 
-/** What every operation tells at its end. */
+/** What every operation tells at its end, and what a listener may set at its start. */
 export interface Ended {
+  /** Set at the start by a listener, see `runWithin`: it calls `work`, which is the operation, in a context of its own. */
+  within?: (work: () => unknown) => unknown;
   /** How long it took. */
   ms?: number;
   /** What it threw. */
@@ -78,6 +80,8 @@ export interface BatchEvent {
 /** Told when messages are handed to the publisher, and when it has answered. */
 export interface PublishOperation extends Ended {
   readonly relay: string;
+  /** What the publisher publishes to: "rabbitmq", "kafka"; undefined when it does not say. */
+  readonly system?: string | undefined;
   readonly kind: ClaimKind;
   readonly messages: readonly Message[];
   /** At the end, by message; absent when the publisher threw. Undefined: it has said nothing of that message. */
@@ -105,6 +109,8 @@ export type SubscriberEvent =
 /** Told when a message was taken from a broker and its turn has come, and when the broker was told what became of it. */
 export interface ReceiveOperation extends Ended {
   readonly consumer: string;
+  /** The broker: "rabbitmq", "kafka"; undefined when the subscriber does not say. */
+  readonly system?: string | undefined;
   readonly message: IncomingMessage;
   /** At the end. Also a dead letter has ended; one that was given back will come again. */
   result?: "ended" | "given back";

@@ -15,7 +15,9 @@ export interface Headers {
   /** The chain of causes before it, oldest first. */
   causationPath?: readonly Cause[];
   schemaVersion?: string | number;
+  /** Of W3C trace context. `tracestate` belongs to it: both come from one place, or neither. */
   traceparent?: string;
+  tracestate?: string;
   contentType?: string;
   [name: string]: unknown;
 }

@@ -1,4 +1,4 @@
-import { inheritedCausation, isCausationPath } from "../core/causation.ts";
+import { inheritedCausation, inheritInto, isCausationPath } from "../core/causation.ts";
 import { types } from "node:util";
 import { encodePayload } from "../core/codec.ts";
 import type { PreparedMessage } from "../core/contracts.ts";
@@ -119,12 +119,9 @@ function prepareHeaders(
     return NO_HEADERS;
   // What the caller gave comes first, then what listeners add, then what is inherited.
   const { correlationId = causation?.correlationId, ...rest }: Headers = { ...more, ...given };
-  if (causation !== undefined) {
-    const { causationId, causationPath, traceparent } = causation;
-    if (causationId !== undefined) rest["causationId"] ??= causationId;
-    if (causationPath !== undefined) rest["causationPath"] ??= causationPath;
-    if (traceparent !== undefined) rest["traceparent"] ??= traceparent;
-  }
+  // A state of another trace than the one that the caller named.
+  if (given?.traceparent !== undefined && given.tracestate === undefined) delete rest["tracestate"];
+  if (causation !== undefined) inheritInto(rest, causation);
   if (contentType !== undefined) rest["contentType"] = contentType;
   const headers = toJson(rest, "headers");
   const headerBytes = headers === "{}" ? 0 : Buffer.byteLength(headers);

@@ -185,8 +185,9 @@ class ClaimPublication {
       return (await (told === undefined ? ended : Promise.race([ended, told.all]))) ?? told!.goOn(ended);
     };
     if (!publishOperation.isHeard) return send();
-    const { name: relay } = this.#settings;
-    const event: PublishOperation = { relay, kind: this.#claim.kind, messages: batch };
+    const { name: relay, publisher } = this.#settings;
+    const { system } = publisher;
+    const event: PublishOperation = { relay, system, kind: this.#claim.kind, messages: batch };
     return publishOperation.run(event, async () => {
       const results = await send();
       event.results = results.map((result, n) =>

@@ -75,6 +75,7 @@ type Settings = SettingsOf<typeof OPTIONS>;
 export function createKafkaPublisher(options: KafkaPublisherOptions): Publisher {
   const sender = new KafkaSender(readOptions("createKafkaPublisher", options, OPTIONS));
   return createPublisher({
+    system: "kafka",
     // A record batch is taken or refused as a whole, and nothing follows a failed one: see KafkaBatch.
     keepsKeyOrder: true,
     publish: (batch) => sender.publish(batch),

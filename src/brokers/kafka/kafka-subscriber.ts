@@ -103,7 +103,7 @@ class Subscription {
 
   constructor(consumer: string, handle: Handle, options: Settings) {
     const { from, sessionTimeoutMs, drainMs = Math.floor(sessionTimeoutMs / 2) } = options;
-    const settings = subscriberSettings(options);
+    const settings = subscriberSettings(options, "kafka");
     this.consumer = consumer;
     this.#settings = options;
     this.#deliveries = new Deliveries(consumer, handle, settings);

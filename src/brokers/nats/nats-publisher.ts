@@ -95,6 +95,7 @@ export function createNatsPublisher(options: NatsPublisherOptions): Publisher {
   requireAgreement(settings);
   const sender = new NatsSender(settings);
   return createPublisher({
+    system: "nats",
     keepsKeyOrder: true,
     publish: (batch) => sender.publish(batch),
     prepare: (messages) => sender.prepare(messages),

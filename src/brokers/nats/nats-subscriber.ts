@@ -91,7 +91,7 @@ const OPTIONS = {
 /** Takes messages from a durable pull consumer of JetStream. */
 export function createNatsSubscriber(options: NatsSubscriberOptions): Subscriber {
   const read = readOptions("createNatsSubscriber", options, OPTIONS, { shared: "ordered: false" });
-  const settings = subscriberSettings(read);
+  const settings = subscriberSettings(read, "nats");
   const { connection, ordered, inboxPrefix = "_INBOX" } = read;
   return createSubscriber(async (consumer, handle) => {
     const prepared = await prepareConsumer(consumer, read);

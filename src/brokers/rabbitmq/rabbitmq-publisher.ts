@@ -66,6 +66,7 @@ export function createRabbitmqPublisher(options: RabbitmqPublisherOptions): Publ
   const renamed = { confirmTimeoutMs: "timeoutMs" };
   const sender = new RabbitmqSender(readOptions("createRabbitmqPublisher", options, OPTIONS, renamed));
   return createPublisher({
+    system: "rabbitmq",
     keepsKeyOrder: true,
     publish: (batch) => sender.publish(batch),
     prepare: (messages) => sender.prepare(messages),

@@ -53,7 +53,7 @@ const OPTIONS = {
 export function createRabbitmqSubscriber(options: RabbitmqSubscriberOptions): Subscriber {
   const read = readOptions(OF, options, OPTIONS);
   const { connection, queue, deadLetter, declare, maxDeliveries } = read;
-  const settings = subscriberSettings(read);
+  const settings = subscriberSettings(read, "rabbitmq");
   const topology = topologyOf(OF, queue, deadLetter, declare);
   const link = RabbitmqLink.of(connection);
   return createSubscriber(async (consumer, handle, stopping) => {

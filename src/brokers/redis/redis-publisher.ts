@@ -20,6 +20,7 @@ export function createRedisPublisher(options: RedisPublisherOptions): Publisher 
   const limitOf = async (connection: RedisConnection): Promise<ValueLimit> => (limit ??= await valueLimit(connection));
   const tools = { settings, ahead, limitOf, seen: new Set<string>() };
   return createPublisher({
+    system: "redis",
     keepsKeyOrder: true,
     publish: (batch) => new RedisBatch(batch, links[batch.kind ?? "new"], tools).send(),
     prepare: (messages) => ahead.prepare(messages),

@@ -64,7 +64,7 @@ const OPTIONS = {
 
 export function redisSubscriberSettings(options: RedisSubscriberOptions): RedisSubscriberSettings {
   const read = readOptions("createRedisSubscriber", options, OPTIONS);
-  return { ...read, ...subscriberSettings(read) };
+  return { ...read, ...subscriberSettings(read, "redis") };
 }
 
 /** A name that no other process has. */

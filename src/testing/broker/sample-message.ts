@@ -33,12 +33,14 @@ export function richSample(stream: string): Message {
     body: JSON.stringify({ text: 'Grüße, 世界 🎉 "q" \\ \u0001', n: 1.5, none: null, list: [1, [2]] }),
     headers: {
       correlationId: "c-ü",
+      causationId: "019a0000-0000-7000-8000-ursache-ü",
       causationPath: [
         ["orders", "order_placed"],
         ["zahlung", "bezahlt_ü"],
       ],
       schemaVersion: 3,
       traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+      tracestate: "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7",
       "X-Eigener Kopf": "Wert mit Ümlaut, 🎉 und\nZeilenende",
       nested: { deep: [true, null, "é"] },
       empty: "",

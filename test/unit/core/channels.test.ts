@@ -2,8 +2,8 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { channel, subscribe, unsubscribe } from "node:diagnostics_channel";
 import { readFileSync } from "node:fs";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { eventEmitter, operation } from "../../../src/core/channels.ts";
-import type { Channels, ReconcilerEvent } from "../../../src/core/events.ts";
+import { eventEmitter, operation, runWithin } from "../../../src/core/channels.ts";
+import type { Channels, Ended, ReconcilerEvent } from "../../../src/core/events.ts";
 import { listen } from "../../../src/observability/listen.ts";
 
 const ends: (() => void)[] = [];
@@ -98,6 +98,65 @@ describe("an operation", () => {
     });
     expect(inner).toBe(7);
     expect(storage.getStore()).toBeUndefined();
+  });
+});
+
+describe("the context that a listener gives an operation", () => {
+  const tried = operation<Ended>("outbox", "within");
+  const atStart = (listener: (told: Ended) => void): void => {
+    const hear = (told: unknown): void => listener(told as Ended);
+    subscribe("txbox:outbox:within:start", hear);
+    until(() => unsubscribe("txbox:outbox:within:start", hear));
+  };
+
+  it("is where the work runs, those of the first listeners outside", async () => {
+    const storage = new AsyncLocalStorage<string>();
+    for (const name of ["a", "b"]) {
+      atStart((told) => runWithin(told, (work) => storage.run(`${storage.getStore() ?? ""}${name}`, work)));
+    }
+    const inner = await tried.run({}, async () => {
+      await Promise.resolve();
+      return storage.getStore();
+    });
+    expect(inner).toBe("ab");
+  });
+
+  it.each<[string, (work: () => unknown) => unknown]>([
+    ["does not call the work", () => undefined],
+    [
+      "throws before it",
+      () => {
+        throw new Error("mine");
+      },
+    ],
+    [
+      "throws after it",
+      (work) => {
+        void work();
+        throw new Error("mine");
+      },
+    ],
+    ["calls it twice", (work) => [work(), work()]],
+  ])("harms nothing when it %s: the work runs once", async (_, run) => {
+    vi.spyOn(process, "emitWarning").mockImplementation(() => undefined);
+    atStart((told) => runWithin(told, run));
+    let runs = 0;
+    expect(await tried.run({}, async () => ++runs)).toBe(1);
+    expect(runs).toBe(1);
+    await expect(tried.run({}, () => Promise.reject(new Error("no")))).rejects.toThrow("no");
+  });
+});
+
+describe("a listener that always throws", () => {
+  it("warns once in a minute", () => {
+    const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => undefined);
+    until(
+      listen("txbox:reconciler:failed", () => {
+        throw new Error("mine");
+      }),
+    );
+    for (let i = 0; i < 100; i++) eventEmitter<ReconcilerEvent>("reconciler")(failed);
+    expect(warn).toHaveBeenCalledTimes(1);
   });
 });
 

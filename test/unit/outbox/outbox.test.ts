@@ -5,6 +5,7 @@ import { onEnqueued } from "../../../src/core/enqueue-signal.ts";
 import { uuidv7Time } from "../../../src/core/uuid.ts";
 import { createOutbox, type OutboxOptions } from "../../../src/outbox/outbox.ts";
 import type { AnyEvents } from "../../../src/core/message.ts";
+import { listen } from "../../../src/observability/listen.ts";
 
 const tx = {};
 
@@ -276,6 +277,38 @@ describe("enqueue", () => {
     expect(headers.causationPath).toHaveLength(100);
     expect(headers.causationPath.at(-1)).toEqual(["pay", "paid"]);
     expect(headers.traceparent).toBe("tp");
+  });
+
+  it("takes traceparent and tracestate from one place: the caller, a listener, the message being handled", async () => {
+    const { outbox, written } = recording();
+    const handled = { module: "m", id: "p", type: "t", headers: { traceparent: "handled", tracestate: "h=1" } };
+    const trace = async (headers: Record<string, string>) => {
+      await runHandling(handled, async () => {
+        await outbox().enqueue(tx, { ...good, headers });
+      });
+      const { traceparent, tracestate } = JSON.parse(written.at(-1)!.headers) as Record<string, string>;
+      return [traceparent, tracestate];
+    };
+    expect(await trace({})).toEqual(["handled", "h=1"]);
+    expect(await trace({ traceparent: "own" })).toEqual(["own", undefined]);
+    const end = listen("txbox:outbox:enqueue:start", ({ headers }) =>
+      Object.assign(headers, { traceparent: "listener", tracestate: "l=1" }),
+    );
+    try {
+      expect(await trace({})).toEqual(["listener", "l=1"]);
+      expect(await trace({ traceparent: "own" })).toEqual(["own", undefined]);
+      expect(await trace({ traceparent: "own", tracestate: "o=1" })).toEqual(["own", "o=1"]);
+    } finally {
+      end();
+    }
+    const bare = listen("txbox:outbox:enqueue:start", ({ headers }) => {
+      headers["traceparent"] = "listener";
+    });
+    try {
+      expect(await trace({})).toEqual(["listener", undefined]);
+    } finally {
+      bare();
+    }
   });
 
   it("hints to relays of this process, once per call that wrote", async () => {

@@ -1,4 +1,4 @@
-import { inheritedCausation } from "../../../core/causation.ts";
+import { inheritedCausation, inheritInto } from "../../../core/causation.ts";
 import { encodePayload } from "../../../core/codec.ts";
 import { TxboxError } from "../../../core/errors.ts";
 import type { Headers, Message } from "../../../core/message.ts";
@@ -45,10 +45,10 @@ export function outputMessage(output: PipelineOutput, input: KafkaRecord, n: num
 function withCausation(given: Headers, contentType: string | undefined): Headers {
   const headers = { ...given };
   const causation = inheritedCausation();
-  if (causation?.correlationId !== undefined) headers.correlationId ??= causation.correlationId;
-  if (causation?.causationId !== undefined) headers.causationId ??= causation.causationId;
-  if (causation?.causationPath !== undefined) headers.causationPath ??= causation.causationPath;
-  if (causation?.traceparent !== undefined) headers.traceparent ??= causation.traceparent;
+  if (causation !== undefined) {
+    if (causation.correlationId !== undefined) headers.correlationId ??= causation.correlationId;
+    inheritInto(headers, causation);
+  }
   if (contentType !== undefined) headers.contentType = contentType;
   return headers;
 }
