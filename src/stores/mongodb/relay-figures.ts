@@ -55,7 +55,7 @@ export async function relayFigures(tables: Tables): Promise<RelayInfo[]> {
 }
 
 /** What is ready has no relay yet: it is that of the relay which has its stream. */
-async function readyByStream({ outbox }: Tables): Promise<(Pile & { stream: string })[]> {
+export async function readyByStream({ outbox }: Tables): Promise<(Pile & { stream: string })[]> {
   const first = { $min: { position: "$position", id: "$_id" } };
   const rows = await outbox.aggregate(
     [

@@ -6,6 +6,7 @@ import type { Database, SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
+import { SAMPLES_MS } from "./postgres-history.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
 
 export interface MaintenanceOptions {
@@ -268,6 +269,7 @@ async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOpti
         `t.enqueued_at < ${retention} and not exists (select 1 from ${names.scheduled} s where s.id = t.id)`,
       ),
     ],
+    [names.sample, any(names.sample, `t.at < pg_catalog.statement_timestamp() - interval '${SAMPLES_MS} ms'`)],
     [names.member, any(names.member, "t.lease_until < pg_catalog.statement_timestamp() - interval '1 hour'")],
   ];
   for (const [table, rows] of leftovers) {
@@ -317,4 +319,5 @@ const ANALYSED = [
   "dead",
   "batch",
   "kept_message",
+  "sample",
 ] as const;

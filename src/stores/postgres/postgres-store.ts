@@ -11,6 +11,7 @@ import { databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
+import { createHistory } from "./postgres-history.ts";
 import { createLedger } from "./postgres-ledger.ts";
 import { createMaintenance } from "./postgres-maintenance.ts";
 import { PostgresLanePort } from "./postgres-lane-port.ts";
@@ -97,6 +98,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
     ),
     admin: createAdmin({ database, sql, names }),
+    history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),
