@@ -110,10 +110,12 @@ function maintained({
   rotated,
   droppedSegments,
   heldBackBy,
+  archiveError,
 }: Extract<RelayEvent, { type: "maintained" }>["report"]): string {
   const parts: string[] = [];
   if (rotated) parts.push("began a new segment");
   if (droppedSegments.length > 0) parts.push(`dropped ${droppedSegments.join(", ")}`);
   if (heldBackBy.length > 0) parts.push(`kept old segments for ${heldBackBy.join(", ")}`);
+  if (archiveError !== undefined) parts.push(archiveError);
   return parts.join("; ");
 }

@@ -7,6 +7,7 @@ import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { SAMPLES_MS } from "./postgres-history.ts";
+import { archiveFailure, notArchived, SegmentArchive, type Archive } from "./segment-archive.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
 
 export interface MaintenanceOptions {
@@ -17,6 +18,7 @@ export interface MaintenanceOptions {
   retentionMs: number;
   abandonAfterMs: number | undefined;
   receiptRetentionMs: number;
+  archive: Archive | undefined;
 }
 
 const CHUNK = 10_000;
@@ -30,16 +32,16 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
   const { database, names } = options;
   const receipts = { database, names, retentionMs: options.receiptRetentionMs };
   return {
-    async run(): Promise<MaintenanceReport> {
+    async run({ signal } = {}): Promise<MaintenanceReport> {
       try {
-        const segments = new Segments(options);
+        const segments = new Segments(options, signal);
         const rotated = await segments.rotate();
-        const { dropped, heldBackBy } = await segments.dropOld();
+        const { dropped, ...held } = await segments.dropOld();
         await deleteLeftovers(options);
         await analyseNew(options);
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
-        return { rotated, droppedSegments: dropped, heldBackBy };
+        return { rotated, droppedSegments: dropped, ...held };
       } catch (error) {
         throw errorCode(error) === NO_RIGHTS ? withoutRights(error) : explain(error, names.schema);
       }
@@ -54,13 +56,24 @@ function withoutRights(cause: unknown): Error {
   return Object.assign(new Error(`Maintenance: ${(cause as Error).message}. ${fix}`, { cause }), { code: NO_RIGHTS });
 }
 
+/** What old segments are kept for. */
+type Held = Pick<MaintenanceReport, "heldBackBy" | "archiveError">;
+
+const heldByArchive = (archiveError: string): Held => ({ heldBackBy: ["(archive)"], archiveError });
+
 class Segments {
   readonly #options: MaintenanceOptions;
   readonly #names: Names;
+  readonly #archive: SegmentArchive | undefined;
+  readonly #signal: AbortSignal | undefined;
 
-  constructor(options: MaintenanceOptions) {
+  constructor(options: MaintenanceOptions, signal: AbortSignal | undefined) {
+    const { archive } = options;
     this.#options = options;
     this.#names = options.names;
+    this.#archive =
+      archive === undefined || archive === false ? undefined : new SegmentArchive({ ...options, archive });
+    this.#signal = signal;
   }
 
   /** Writers go on in the next segment once this one is old enough and holds anything; the one after is made ready. */
@@ -122,23 +135,32 @@ class Segments {
     await sql.query(`insert into ${names.segment} (n) values (${n})`);
   }
 
-  async dropOld(): Promise<{ dropped: string[]; heldBackBy: string[] }> {
+  async dropOld(): Promise<{ dropped: string[] } & Held> {
     const { sql, retentionMs, abandonAfterMs } = this.#options;
     const names = this.#names;
     const dropped: string[] = [];
+    await this.#archive?.claimAll();
     await this.#noteHorizons();
     const rows = await sql.query(
-      `select s.n, coalesce(s.closed_at < pg_catalog.clock_timestamp() - $2::text::interval, false)
+      `select s.n, coalesce(s.closed_at < pg_catalog.clock_timestamp() - $2::text::interval, false),
+         s.archive_owner is not null and s.archived_at is null
        from ${names.segment} s where s.closed_at < pg_catalog.clock_timestamp() - $1::text::interval
          and s.horizon <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
        order by s.n`,
       [`${retentionMs} ms`, `${abandonAfterMs ?? 0} ms`],
     );
-    for (const [n, tooOld] of rows) {
+    for (const [n, tooOld, wanted] of rows) {
+      if (this.#signal?.aborted === true) break;
       const abandoned = abandonAfterMs !== undefined && tooOld === "t";
       try {
         const holders = await this.#holders(n!);
         if (holders.length > 0 && !abandoned) return { dropped, heldBackBy: holders };
+        const unarchived = await this.#archived(n!, wanted === "t");
+        if (unarchived === "another") break;
+        if (unarchived !== undefined) return { dropped, ...heldByArchive(unarchived) };
+        // Writing takes its time, in which a relay may have been rewound.
+        const later = this.#archive === undefined || abandoned ? [] : await this.#holders(n!);
+        if (later.length > 0) return { dropped, heldBackBy: later };
         if (!(await this.#drop(n!))) break;
         dropped.push(`message_${n}`);
       } catch (error) {
@@ -147,6 +169,18 @@ class Segments {
       }
     }
     return { dropped, heldBackBy: [] };
+  }
+
+  /** Undefined once the segment may go; else why it may not, or that another process writes its archive. */
+  async #archived(n: string, wanted: boolean): Promise<string | undefined> {
+    if (this.#archive === undefined) return wanted && this.#options.archive !== false ? notArchived(n) : undefined;
+    // Detached or gone: it was archived before that.
+    if (!(await this.#exists(n))) return undefined;
+    try {
+      return (await this.#archive.write(n, this.#signal)) ? undefined : "another";
+    } catch (error) {
+      return archiveFailure(n, error);
+    }
   }
 
   /**
