@@ -17,11 +17,20 @@ export async function readArchiveHead(file: string): Promise<ArchiveHead> {
   throw cut(file, 0);
 }
 
+/** Reads all of it; the checksum in its last line, which is that of its content. Throws as `readArchive` does. */
+export async function verifyArchive(file: string): Promise<string> {
+  const lines = readArchive(file);
+  for (;;) {
+    const next = await lines.next();
+    if (next.done === true) return next.value;
+  }
+}
+
 /**
  * The messages of an archive file, in order. One that was cut or changed is refused with the line: what was given before
  * was in the file, but whether all of it is as it was written is known only at the end.
  */
-export async function* readArchive(file: string): AsyncGenerator<ArchiveLine> {
+export async function* readArchive(file: string): AsyncGenerator<ArchiveLine, string> {
   const hash = createHash("sha256");
   let [line, messages, last] = [0, 0, -1n];
   let end: { messages: number; sha256: string } | undefined;
@@ -46,6 +55,7 @@ export async function* readArchive(file: string): AsyncGenerator<ArchiveLine> {
     throw invalid(file, line, `says that there are ${end.messages} messages, and there are ${messages}`);
   if (hash.digest("hex") !== end.sha256)
     throw invalid(file, line, "has another checksum than the lines before it: one of them was changed");
+  return end.sha256;
 }
 
 /** Whether a last line without a line break is there is the last to be known. */

@@ -1,25 +1,21 @@
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { errorCode, TxboxError } from "../../core/errors.ts";
-import { readArchive, readArchiveHead } from "../../core/read-archive.ts";
+import { errorCode } from "../../core/errors.ts";
+import { verifyArchive } from "../../core/read-archive.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import type { ArchiveSegment } from "./segment-archive.ts";
 
 /**
  * One file per segment. It has its name only when all of it is on the disk: until then it is a hidden file that ends in
- * ".partial". Undefined: the file is there already, whole and of this segment.
+ * ".partial". When the file is there already, it is not touched: its checksum is given instead. Throws when it is damaged.
  */
 export async function openArchiveFile(
   directory: string,
-  segment: ArchiveSegment,
-): Promise<WritableStream<Uint8Array> | undefined> {
+  { fileName: name }: ArchiveSegment,
+): Promise<WritableStream<Uint8Array> | { readonly file: string; readonly sha256: string }> {
   await mkdir(directory, { recursive: true });
-  const { fileName: name } = segment;
   const file = join(directory, name);
-  if (await isThere(file)) {
-    await requireSame(file, segment);
-    return undefined;
-  }
+  if (await isThere(file)) return { file, sha256: await verifyArchive(file) };
   // Left behind by a process that died, since this one has the segment to itself.
   for (const left of await readdir(directory))
     if (left.startsWith(`.${name}.`) && left.endsWith(".partial")) await rm(join(directory, left), { force: true });
@@ -63,16 +59,4 @@ async function isThere(file: string): Promise<boolean> {
     if (errorCode(error) === "ENOENT") return false;
     throw error;
   }
-}
-
-/** A process died between the archive and its note in the database; or a file of another log has the name. */
-async function requireSame(file: string, { log, segment, createdAt }: ArchiveSegment): Promise<void> {
-  const head = await readArchiveHead(file);
-  if (head.log !== log || head.segment !== segment || head.createdAt.getTime() !== createdAt.getTime()) {
-    throw new TxboxError("invalid_archive", `${file} is the archive of another log`, {
-      field: "archive",
-      fix: "Give each database a directory of its own, or move the file away",
-    });
-  }
-  for await (const _ of readArchive(file));
 }

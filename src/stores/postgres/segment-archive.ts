@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { createGzip } from "node:zlib";
 import { Readable } from "node:stream";
-import { endLine, headLine, messageLine, type ArchiveHead } from "../../core/archive-lines.ts";
+import { endLine, headLine, messageLine, parseEnd, type ArchiveHead } from "../../core/archive-lines.ts";
 import { describeError, TxboxError } from "../../core/errors.ts";
 import { ABORTED, LATE, settledWithin } from "../../core/settled-within.ts";
 import { uuidv7 } from "../../core/uuid.ts";
@@ -146,7 +146,8 @@ export class SegmentArchive {
     const opening = (async () =>
       typeof archive === "function" ? archive(segment) : openArchiveFile(archive.directory, segment))();
     const stream = await soon(opening, CLOSE_MS, `The archive of ${segment.segment} could not be opened`);
-    if (stream === undefined) return;
+    if (stream !== null && typeof stream === "object" && "sha256" in stream)
+      return this.#requireSame(n, segment, stream);
     if (typeof stream?.getWriter !== "function") {
       throw new TxboxError("invalid_option", `archive must give a WritableStream, got ${valueKind(stream)}`, {
         field: "archive",
@@ -168,6 +169,17 @@ export class SegmentArchive {
       await settledWithin(writer.abort(error), WRITE_MS).catch(() => undefined);
       throw error;
     }
+  }
+
+  /** A process died between the archive and its note in the database; or a file of another log has the name. */
+  async #requireSame(n: string, segment: ArchiveSegment, found: { file: string; sha256: string }): Promise<void> {
+    let last = "";
+    for await (const lines of this.#lines(n, segment)) last = lines.toString();
+    if (parseEnd(last.trimEnd())?.sha256 === found.sha256) return;
+    throw new TxboxError("invalid_archive", `${found.file} is the archive of another log`, {
+      field: "archive",
+      fix: "Give each database a directory of its own, or move the file away",
+    });
   }
 
   async *#lines(n: string, segment: ArchiveSegment): AsyncGenerator<Buffer> {
