@@ -26,9 +26,9 @@ export async function listBlocked(sql: SqlRunner, names: Names, query: BlockedQu
        ${epochMs("coalesce(b.since, d.died_at, (b.errors -> 0 ->> 'at')::timestamptz)")},
        case when b.next_at <> 'infinity' then ${epochMs("b.next_at")} end
      from (select * from ${names.blocked} ${c.where} order by relay, stream, key, solo limit ${query.limit ?? DEFAULT_PAGE}) b
-     left join lateral (select d.position, d.id, d.attempts, d.last_error, d.died_at from ${names.dead} d
-       where b.next_at = 'infinity' and d.relay = b.relay and hashtext(d.key) = hashtext(b.key) and d.state = 'dead' and d.blocks
-         and d.key = b.key and d.stream = b.stream and d.solo = b.solo order by d.position limit 1) d on true
+     left join lateral (select * from (select d.position, d.id, d.attempts, d.last_error, d.died_at from ${names.dead} d
+         where b.next_at = 'infinity' and d.relay = b.relay and hashtext(d.key) = hashtext(b.key) and d.state = 'dead' and d.blocks
+           and d.key = b.key and d.stream = b.stream and d.solo = b.solo offset 0) d order by position limit 1) d on true
      left join lateral (select a.id from ${names.all_message} a where d.position is null and a.position = b.position limit 1) m on true
      order by b.relay, b.stream, b.key, b.solo`,
     c.params,
