@@ -35,10 +35,11 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
       select 'idle', i, 1, 0, i % 2 = 0, 10, 'no', '[]', clock_timestamp(), 2, 'd-' || i, 'orders', 't', 'k-' || i, '{}' from generate_series(1, 50000) i`);
 
     const outbox = createOutbox({ store });
-    let [writing, longest] = [true, 0];
+    const ended = new AbortController();
+    let longest = 0;
     const committed: number[] = [];
     const write = async (key: string): Promise<void> => {
-      for (let n = 1; writing; n++) {
+      for (let n = 1; !ended.signal.aborted; n++) {
         const client = await pool.connect();
         const startedAt = performance.now();
         try {
@@ -58,7 +59,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
     const deliver = async (): Promise<void> => {
       for (;;) {
         const claim = await nextClaim(session);
-        if (claim === undefined && !writing) return;
+        if (claim === undefined && ended.signal.aborted) return;
         if (claim === undefined) await new Promise((resolve) => setTimeout(resolve, 10));
         else {
           published.push(...claim.messages);
@@ -78,7 +79,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
     await store.migrator.check();
     const before = committed.length;
     await until(() => committed.length > before + 100, { what: "writers afterwards", timeoutMs: 30_000 });
-    writing = false;
+    ended.abort();
     await Promise.all([work, waits.stop()]);
     await session.leave();
     const figures = `longest wait for a lock ${waits.longestMs.toFixed(0)} ms, longest transaction ${longest.toFixed(0)} ms (before: ${controlMs.toFixed(0)} ms)`;

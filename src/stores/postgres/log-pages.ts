@@ -22,7 +22,7 @@ export interface LogQuery {
   since: Date;
   /** Messages that were enqueued before. Default: when reading begins. */
   until?: Date;
-  /** Leave out what this relay has still to deliver: pending, retried and dead messages. */
+  /** Only what this relay has delivered, or skipped when it began; all, if there is no such relay. */
   deliveredBy?: string;
 }
 
@@ -61,11 +61,13 @@ export async function* readLog(
   }
 }
 
-/** As the view of messages has it: seen by the cursor of its lane, and neither parked nor dead. */
+/** Of its streams, seen by the cursor of its lane, and neither parked, nor dead, nor given up. */
 function deliveredSql(names: Names, relay: string): string {
-  return `exists (select 1 from ${names.lane} l join ${names.cursor} c on c.id = l.cursor_id
+  return `exists (select 1 from ${names.relay} r where r.name = ${relay}
+      and case when r.streams is null then m.stream not like 'inbox.%' else m.stream = any (r.streams) end)
+    and exists (select 1 from ${names.lane} l join ${names.cursor} c on c.id = l.cursor_id
       where l.relay = ${relay} and l.lane = m.lane & 63::smallint and (m.position <= c.floor or pg_visible_in_snapshot(m.xid, c.prev)
         or c.cur is not null and m.position <= c.done and pg_visible_in_snapshot(m.xid, c.cur)))
     and not exists (select 1 from ${names.parked} p where p.relay = ${relay} and p.position = m.position)
-    and not exists (select 1 from ${names.dead} d where d.relay = ${relay} and d.position = m.position and d.state = 'dead')`;
+    and not exists (select 1 from ${names.dead} d where d.relay = ${relay} and d.position = m.position and d.state <> 'requeued')`;
 }

@@ -278,6 +278,52 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(await drop(1)).toEqual(["message_0"]);
   });
 
+  it("from the log goes only what a relay has delivered", async () => {
+    const outbox = createOutbox({ store: database.store });
+    const client = await database.pool.connect();
+    const enqueue = async (...types: string[]) => {
+      await client.query("begin");
+      await outbox.enqueue(
+        client,
+        types.map((type) => ({ stream: type === "other" ? "other" : "orders", type, key: type, payload: 1 })),
+      );
+      await client.query("commit");
+    };
+    await enqueue("sent", "failed", "failed", "dead", "discarded", "requeued", "other");
+    const publisher = createMemoryPublisher();
+    publisher.fail(({ type }) => type === "failed");
+    publisher.reject(({ type }) => ["dead", "discarded", "requeued"].includes(type));
+    const options = {
+      store: database.store,
+      name: "r",
+      streams: ["orders"],
+      backoff: { baseMs: 3_600_000, maxMs: 3_600_000 },
+    };
+    await createRelay({ ...options, publisher }).drainOnce();
+    await database.store.admin.discard({ type: "discarded" });
+    await database.store.admin.requeue({ type: "requeued" });
+    publisher.reject(() => false);
+    await createRelay({ ...options, publisher }).drainOnce();
+    await until(
+      async () => {
+        await createRelay({ ...options, publisher }).drainOnce();
+        return publisher.published.some(({ type }) => type === "requeued");
+      },
+      { what: "the requeued letter" },
+    );
+    await enqueue("pending");
+    client.release();
+    const types = async (deliveredBy?: string) => {
+      const found: string[] = [];
+      const query = { since: new Date(0), ...(deliveredBy === undefined ? {} : { deliveredBy }) };
+      for await (const { type } of database.store.readLog(query)) found.push(type);
+      return found;
+    };
+    expect(await types("r")).toEqual(["sent", "requeued"]);
+    expect(await types()).toEqual(["sent", "failed", "failed", "dead", "discarded", "requeued", "other", "pending"]);
+    expect(await types("never ran")).toHaveLength(8);
+  });
+
   it("refuses an option that it does not understand", () => {
     for (const archive of [true, "folder", {}, { directory: "" }, { directory: "a", more: 1 }, null])
       expect(() => storeWith(archive as never)).toThrow(/archive must be a directory, a function or false/);
@@ -303,9 +349,10 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
       const publisher = new RecordingPublisher();
       const relay = createRelay({ store: database.store, name: "r", publisher, maintenance: false });
       await relay.start();
-      let [longest, sent, running, archivedAt] = [0, 0, true, 0];
+      const ended = new AbortController();
+      let [longest, sent, archivedAt] = [0, 0, 0];
       const delivery = (async () => {
-        while (running) {
+        while (!ended.signal.aborted) {
           const startedAt = performance.now();
           await database.enqueue(series("live", 1, ++sent));
           await until(() => publisher.sent.length >= sent, { what: "a live message", timeoutMs: 20_000 });
@@ -316,7 +363,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
       const base = { directory };
       const startedAt = performance.now();
       const noted = async () => {
-        while (archivedAt === 0 && running) {
+        while (archivedAt === 0 && !ended.signal.aborted) {
           const done = await database.value("select archived_at is not null from txbox.segment where n = 0");
           if (done === true || done === undefined) archivedAt = performance.now();
           await new Promise((resolve) => setTimeout(resolve, 10));
@@ -325,7 +372,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
       const noting = noted();
       const report = await maintain(base);
       const endedAt = performance.now();
-      running = false;
+      ended.abort();
       await Promise.all([delivery, noting]);
       await relay.stop();
       const figures = `archive of ${count}: ${(archivedAt - startedAt).toFixed(0)} ms, drop ${(endedAt - archivedAt).toFixed(0)} ms, longest delivery meanwhile ${longest.toFixed(0)} ms, memory +${((process.memoryUsage().rss - heapBefore) / 1e6).toFixed(0)} MB`;

@@ -64,6 +64,16 @@ describe.skipIf(!hasPostgres())("what people look at stays quick", () => {
     },
   );
 
+  it("samples are kept for a day", async () => {
+    await database.query(
+      `insert into txbox.sample (part, name, at, owner, published, retried, dead, unavailable, processed, duplicate, failed, rejected)
+       select 'relay', 'r', clock_timestamp() - n * interval '1 hour', 'o', 1, 0, 0, 0, 0, 0, 0, 0 from generate_series(1, 48) n`,
+    );
+    await database.store.maintenance.run();
+    const left = await database.store.admin.samples({ relay: "r", since: new Date(0) });
+    expect(left.reduce((sum, { published }) => sum + published, 0)).toBe(23);
+  });
+
   it(`a page of ${KEYS.toLocaleString("en-US")} blocked keys, and all of them`, { timeout: 300_000 }, async () => {
     await database.query(
       `insert into txbox.message (id, size, lane, stream, type, key, payload)
