@@ -29,6 +29,7 @@ export class SampleRecorder {
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
   #pauseMs = EVERY_MS;
+  #writtenAt = Number.NEGATIVE_INFINITY;
 
   constructor(history: History | undefined, of: SampleOf, owner: string) {
     this.#history = history;
@@ -46,6 +47,11 @@ export class SampleRecorder {
     if (this.#history === undefined) return;
     this.#error = { error, at: performance.now() };
     this.#plan();
+  }
+
+  /** Writes what is left, unless there was a write a moment ago: then it goes along with the next. Never throws. */
+  async flushIfDue(): Promise<void> {
+    if (performance.now() - this.#writtenAt >= EVERY_MS) await this.flush();
   }
 
   /** Writes what is left. Never throws. */
@@ -70,6 +76,7 @@ export class SampleRecorder {
   async #record(): Promise<void> {
     const [counts, error] = [this.#counts, this.#error];
     [this.#counts, this.#error] = [{ ...NOTHING }, undefined];
+    this.#writtenAt = performance.now();
     const lastError = error && { error: error.error, agoMs: Math.round(performance.now() - error.at) };
     const sample: NewSample = { ...counts, of: this.#of, owner: this.#owner, lastError };
     try {

@@ -185,7 +185,7 @@ class StandingRelay implements Relay {
     } finally {
       clearTimeout(timer);
       run.done.abort();
-      if (this.#run === run) await Promise.all([this.#leave(), within(GOODBYE_MS, this.#recorder.flush())]);
+      if (this.#run === run) await Promise.all([this.#leave(), within(GOODBYE_MS, this.#recorder.flushIfDue())]);
       // A stop that came meanwhile ends it.
       if (this.#run === run && !this.#isIn("stopping")) this.#life = "idle";
     }

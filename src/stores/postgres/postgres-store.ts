@@ -6,7 +6,7 @@ import type { Message } from "../../core/message.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
-import { readLog, type LogQuery } from "./log-pages.ts";
+import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
 import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";

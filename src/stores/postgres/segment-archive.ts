@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto";
 import { createGzip } from "node:zlib";
-import { Readable } from "node:stream";
+import { pipeline, Readable } from "node:stream";
 import { endLine, headLine, messageLine, parseEnd, type ArchiveHead } from "../../core/archive-lines.ts";
 import { describeError, TxboxError } from "../../core/errors.ts";
 import { ABORTED, LATE, settledWithin } from "../../core/settled-within.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import { valueKind } from "../../core/value-kind.ts";
-import { openArchiveFile } from "./archive-directory.ts";
-import { pageSql } from "./log-pages.ts";
+import { openArchiveFile } from "./open-archive-file.ts";
+import { pageSql } from "./read-log.ts";
 import { RowMessage } from "./log-message.ts";
 import { IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
@@ -157,7 +157,9 @@ export class SegmentArchive {
     const writer = stream.getWriter();
     // Its error comes with the write that fails.
     writer.closed.catch(() => undefined);
-    const zipped = Readable.from(this.#lines(n, segment), { objectMode: false }).compose(createGzip());
+    const zipped = createGzip();
+    // What fails on the way comes out of the loop.
+    pipeline(Readable.from(this.#lines(n, segment), { objectMode: false }), zipped, () => undefined);
     try {
       for await (const chunk of zipped as AsyncIterable<Uint8Array>) {
         signal.throwIfAborted();

@@ -49,6 +49,18 @@ it("loses nothing by a write that fails, throws nothing, and asks less and less 
   expect(written).toHaveLength(1);
 });
 
+it("is not written again and again by one who drains often", async () => {
+  const { written, recorder: own } = recorder();
+  for (let i = 0; i < 30; i++) {
+    own.count("published");
+    await own.flushIfDue();
+    await vi.advanceTimersByTimeAsync(1000);
+  }
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect(written.length).toBeLessThanOrEqual(4);
+  expect(written.reduce((sum, { published }) => sum + published, 0)).toBe(30);
+});
+
 it("does nothing for a store that keeps no history", async () => {
   const own = new SampleRecorder(undefined, { consumer: "c" }, "me");
   own.count("processed");
