@@ -1,10 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { BlockedPlace } from "../../../src/index.ts";
-import { createRelay } from "../../../src/index.ts";
+import { createInbox, createRelay } from "../../../src/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
+import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { isLong } from "../../support/is-long.ts";
-import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
+import { outboxDatabase, type OutboxDatabase, series } from "../support/outbox-database.ts";
 
 const MESSAGES = isLong ? 10_000_000 : 200_000;
 const KEYS = 100_000;
@@ -63,6 +64,21 @@ describe.skipIf(!hasPostgres())("what people look at stays quick", () => {
       expect(one, figures).toBeLessThan(1000);
     },
   );
+
+  it("a relay and an inbox go on where samples cannot be written", async () => {
+    await database.query("drop table txbox.sample");
+    await database.enqueue(series("k", 20));
+    const publisher = createMemoryPublisher();
+    const relay = createRelay({ store: database.store, name: "r", publisher });
+    await relay.start();
+    await until(() => publisher.published.length === 20, { what: "the messages" });
+    const inbox = createInbox({ store: database.store, consumer: "c" });
+    inbox.on("t", () => Promise.resolve());
+    expect(await inbox.handle({ id: "x", type: "t", body: "1", headers: {} })).toBe("processed");
+    const stoppedAt = performance.now();
+    await Promise.all([relay.stop(), inbox.stop()]);
+    expect(performance.now() - stoppedAt).toBeLessThan(5000);
+  });
 
   it("samples are kept for a day", async () => {
     await database.query(
