@@ -20,7 +20,8 @@ export async function openArchiveFile(
   for (const left of await readdir(directory))
     if (left.startsWith(`.${name}.`) && left.endsWith(".partial")) await rm(join(directory, left), { force: true });
   const partial = join(directory, `.${name}.${uuidv7()}.partial`);
-  const handle = await open(partial, "wx");
+  // Payloads are for the owner's eyes, unless somebody decides otherwise.
+  const handle = await open(partial, "wx", 0o600);
   return new WritableStream({
     write: (chunk) => writeAll(handle, chunk),
     async close() {

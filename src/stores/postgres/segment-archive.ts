@@ -8,7 +8,7 @@ import { uuidv7 } from "../../core/uuid.ts";
 import { valueKind } from "../../core/value-kind.ts";
 import { openArchiveFile } from "./open-archive-file.ts";
 import { pageSql } from "./read-log.ts";
-import { RowMessage } from "./log-message.ts";
+import { epochMs, RowMessage } from "./log-message.ts";
 import { IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
@@ -79,12 +79,9 @@ export class SegmentArchive {
   /** True once the segment is archived; false while another process is at it. Throws why it could not be. */
   async write(n: string, signal: AbortSignal | undefined): Promise<boolean> {
     const { sql, names } = this.#options;
-    const [known] = await sql.query(
-      `select archived_at is not null, (pg_catalog.date_part('epoch', created_at) * 1000)::bigint from ${names.segment} where n = $1::text::bigint`,
-      [n],
-    );
+    const known = await this.#state(n);
     if (known === undefined) return false;
-    if (known[0] === "t") return true;
+    if (known.archived) return true;
     if (!(await this.#lease(n, "archive_until is null or archive_until < pg_catalog.clock_timestamp()"))) return false;
     const lost = new AbortController();
     const renewal = setInterval(() => {
@@ -94,7 +91,7 @@ export class SegmentArchive {
       );
     }, RENEW_MS);
     try {
-      const segment = this.#segment(n, new Date(Number(known[1])));
+      const segment = this.#segment(n, known.createdAt);
       await this.#copy(n, segment, AbortSignal.any([lost.signal, ...(signal === undefined ? [] : [signal])]));
       const done = await sql.query(
         `update ${names.segment} set archived_at = pg_catalog.clock_timestamp()
@@ -105,10 +102,21 @@ export class SegmentArchive {
     } catch (error) {
       await this.#release(n).catch(() => undefined);
       if (lost.signal.aborted || signal?.aborted === true) return false;
+      // A process that slept past its lease finds the segment archived by another, or dropped.
+      if ((await this.#state(n))?.archived !== false) return false;
       throw error;
     } finally {
       clearInterval(renewal);
     }
+  }
+
+  async #state(n: string): Promise<{ archived: boolean; createdAt: Date } | undefined> {
+    const { sql, names } = this.#options;
+    const [row] = await sql.query(
+      `select archived_at is not null, ${epochMs("created_at")} from ${names.segment} where n = $1::text::bigint`,
+      [n],
+    );
+    return row && { archived: row[0] === "t", createdAt: new Date(Number(row[1])) };
   }
 
   async #lease(n: string, free: string): Promise<boolean> {

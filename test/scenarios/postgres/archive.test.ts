@@ -212,7 +212,37 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect((await maintain()).droppedSegments).toEqual([]);
     await drop(1);
     expect(readdirSync(directory)).toEqual(["txbox.message_0.jsonl.gz"]);
+    expect(statSync(join(directory, "txbox.message_0.jsonl.gz")).mode & 0o777).toBe(0o600);
     expect(await archived("txbox.message_0.jsonl.gz")).toHaveLength(50);
+  });
+
+  it("a process that slept past its lease harms nothing and blames nobody", async () => {
+    await fill(1, 5000);
+    await deliver("r");
+    const resumed = Promise.withResolvers<void>();
+    let begun = false;
+    const asleep = (): WritableStream<Uint8Array> =>
+      new WritableStream({
+        async write() {
+          begun = true;
+          await resumed.promise;
+        },
+      });
+    let sleeper: Promise<MaintenanceReport> | undefined;
+    await until(
+      async () => {
+        sleeper ??= maintain(asleep);
+        const pause = new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 200));
+        if (await Promise.race([sleeper.then(() => true), pause])) sleeper = undefined;
+        return begun;
+      },
+      { what: "the first process to begin" },
+    );
+    await database.query("update txbox.segment set archive_until = clock_timestamp() where n = 0");
+    expect(await drop(1)).toEqual(["message_0"]);
+    resumed.resolve();
+    expect(await sleeper).toMatchObject({ droppedSegments: [], heldBackBy: [] });
+    expect(await archived("txbox.message_0.jsonl.gz")).toHaveLength(5000);
   });
 
   it("takes a whole file for done that a process left without a note in the database", async () => {
