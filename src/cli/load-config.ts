@@ -21,6 +21,7 @@ const DATABASE_KEYS = keysOf<DatabaseConfig>({
   retentionMs: true,
   abandonAfterMs: true,
   receiptRetentionMs: true,
+  archive: true,
   collection: true,
   inboxCollection: true,
   transactions: true,

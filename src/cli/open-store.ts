@@ -66,8 +66,8 @@ export async function openStore(settings: StoreSettings): Promise<OpenStore> {
 }
 
 function postgresOptions({ database = {} }: TxboxConfig): Omit<PostgresStoreOptions, "client"> {
-  const { schema, tablePrefix, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs } = database;
-  return given({ schema, tablePrefix, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs });
+  const { schema, tablePrefix, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive } = database;
+  return given({ schema, tablePrefix, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive });
 }
 
 function given<T extends object>(options: T): { [K in keyof T]?: NonNullable<T[K]> } {
@@ -93,13 +93,14 @@ async function openMongo(url: DatabaseUrl, from: string, { config, cwd }: StoreS
     from,
     () => new MongoClient(url.text, { appName: "txbox", serverSelectionTimeoutMS: CONNECT_TIMEOUT_MS }),
   );
-  const { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs } = config.database ?? {};
+  const { collection, inboxCollection, transactions, retentionMs, receiptRetentionMs, archive } = config.database ?? {};
   const options = given({
     collection,
     inboxCollection,
     transactions,
     retentionMs,
     receiptRetentionMs,
+    archive,
   });
   return { store: createMongoStore({ client, ...options }), where: url.where, close: () => client.close() };
 }

@@ -329,13 +329,47 @@ export interface Migrator {
 export interface MaintenanceReport {
   rotated: boolean;
   droppedSegments: string[];
-  /** Relays that hold back retention. */
+  /** Relays that hold back retention; "(archive)" when a segment could not be archived. */
   heldBackBy: string[];
+  /** Why a segment could not be archived: it is kept, and tried again at the next run. */
+  archiveError?: string;
 }
 
 /** Rotation and retention; safe to run from many processes at once. */
 export interface Maintenance {
-  run(): Promise<MaintenanceReport>;
+  /** The signal gives up what takes long, such as writing an archive; the next run begins it anew. */
+  run(options?: { signal?: AbortSignal }): Promise<MaintenanceReport>;
+}
+
+// ── A little history ────────────────────────────────────────────────────────────────────────────────────────────
+
+/** What a relay or a consumer did in some seconds. */
+export interface SampleCounts {
+  published: number;
+  retried: number;
+  dead: number;
+  /** Their target was out; no attempt was counted. */
+  unavailable: number;
+  processed: number;
+  duplicate: number;
+  failed: number;
+  rejected: number;
+}
+
+/** Of one relay or one consumer. */
+export type SampleOf = { relay: string } | { consumer: string };
+
+/** What a process tells of itself, at most once in ten seconds. */
+export interface NewSample extends SampleCounts {
+  of: SampleOf;
+  owner: string;
+  /** The last error of that time, and how long ago it was. */
+  lastError: { error: string; agoMs: number } | undefined;
+}
+
+/** Keeps what relays and consumers did, for a day. */
+export interface History {
+  record(sample: NewSample): Promise<void>;
 }
 
 // ── Looking and mending ─────────────────────────────────────────────────────────────────────────────────────────
@@ -382,8 +416,10 @@ export interface RelayInfo {
 /** What monitoring reads of the whole store. None of it counts the log, so it costs the same however long that is. */
 export interface StoreFigures {
   relays: RelayFigures[];
-  /** Messages whose `deliverAt` has not come. Exact up to 10,000. */
-  scheduled: { count: number; estimated: boolean };
+  /** Relays and consumers of this day. Empty where the role may not read samples. */
+  activity: Activity[];
+  /** Messages whose `deliverAt` has not come; exact up to 10,000. `nextAt`: the next of them is due. */
+  scheduled: { count: number; estimated: boolean; nextAt: Date | null };
   /**
    * Streams that no relay reads: their messages wait, and go when their time is over. Found among the oldest and the
    * newest messages; `oldestAgeMs` is the age of the oldest that was seen.
@@ -445,6 +481,74 @@ export interface DeadChoice extends DeadFilter {
   limit?: number;
 }
 
+/** What a relay or a consumer did in ten seconds, all its processes together. A time in which nothing happened has none. */
+export interface Sample extends SampleCounts {
+  relay: string | null;
+  consumer: string | null;
+  /** When the ten seconds began, by the database's clock. */
+  at: Date;
+  lastError: string | null;
+  lastErrorAt: Date | null;
+}
+
+/** Which samples to show, oldest first. They are kept for a day. */
+export interface SampleQuery {
+  relay?: string;
+  consumer?: string;
+  since: Date;
+  /** Default: now. */
+  until?: Date;
+}
+
+/** What a relay or a consumer did lately. */
+export interface Activity {
+  relay: string | null;
+  consumer: string | null;
+  /** Messages published or processed per second, in the last minute. */
+  perSecond: number;
+  /** The last error of this day. */
+  lastError: string | null;
+  lastErrorAt: Date | null;
+}
+
+/** A key, or a message that needs no order, that waits for its first message to go through. */
+export interface BlockedKey {
+  relay: string;
+  stream: string;
+  /** Null: a message without an order waits by itself. */
+  key: string | null;
+  lane: number;
+  /** The message in front: the one that failed, or the dead letter that holds the key. Null when it is not known. */
+  position: bigint | null;
+  id: string | null;
+  /** Failed attempts of the message in front. */
+  attempts: number;
+  /** Its last error; null while its first attempt takes long. */
+  lastError: string | null;
+  /** A dead letter holds the key (`onDead: "block"`) until it is requeued or discarded. */
+  heldByDead: boolean;
+  /** How many messages wait behind the one in front; counted up to 10,000. */
+  waiting: number;
+  /** Null when it is not known. */
+  since: Date | null;
+  /** When the message in front is tried again; null while a dead letter holds the key. */
+  nextAttemptAt: Date | null;
+}
+
+/** A place in the order of blocked keys: any of them marks its own. */
+export type BlockedPlace = Pick<BlockedKey, "relay" | "stream" | "key" | "lane" | "position">;
+
+/** Which blocked keys to show, by relay, stream and key. */
+export interface BlockedQuery {
+  relay?: string;
+  stream?: string;
+  key?: string;
+  /** Only what comes after this one: the last one of a page gives the next page. */
+  after?: BlockedPlace;
+  /** From 1 to 10,000. Default 100. */
+  limit?: number;
+}
+
 export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: Date };
 
 /**
@@ -456,6 +560,8 @@ export interface Admin {
   relays(): Promise<RelayInfo[]>;
   /** Relays and everything else that monitoring needs, seen at one moment. */
   figures(): Promise<StoreFigures>;
+  samples(query: SampleQuery): Promise<Sample[]>;
+  blocked(query: BlockedQuery): Promise<BlockedKey[]>;
   pause(relay: string): Promise<void>;
   resume(relay: string): Promise<void>;
   rewind(relay: string, target: RewindTarget): Promise<void>;
@@ -502,6 +608,8 @@ export interface Store<Tx = unknown> {
   readonly migrator: Migrator;
   readonly maintenance: Maintenance;
   readonly admin: Admin;
+  /** Absent: the store keeps none. */
+  readonly history?: History;
   /**
    * With the origin `handler`, what a handler can bring about by itself is no outage: a limit of its session, a
    * transaction that it made read-only, another server that it could not reach.

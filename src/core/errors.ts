@@ -19,7 +19,8 @@ export type ErrorCode =
   | "unavailable"
   | "permanent"
   | "handler_timeout"
-  | "receipt_expired";
+  | "receipt_expired"
+  | "invalid_archive";
 
 export interface ErrorDetails {
   /** The option or message field at fault. */

@@ -4,6 +4,7 @@ import { operation } from "../core/channels.ts";
 import { systemClock } from "../core/clock.ts";
 import type {
   HandleResult,
+  History,
   Ledger,
   Migrator,
   Publisher,
@@ -14,12 +15,15 @@ import type {
   Subscriber,
   Writer,
 } from "../core/contracts.ts";
-import { errorCode, TxboxError } from "../core/errors.ts";
+import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import type { Handled, HandleOperation } from "../core/events.ts";
 import type { Events } from "../core/event-map.ts";
 import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
+import { SampleRecorder } from "../core/sample-recorder.ts";
+import { settledWithin } from "../core/settled-within.ts";
 import type { SqlTransaction } from "../core/sql-transaction.ts";
+import { uuidv7 } from "../core/uuid.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
 import { requireIncoming, typeOf } from "./incoming-message.ts";
 import { MessageProcessor, type Attempt } from "./process-message.ts";
@@ -57,6 +61,7 @@ export interface InboxStore<Tx> {
   readonly writer: Writer<never>;
   readonly classify: Store["classify"];
   readonly migrator?: Migrator;
+  readonly history?: History;
 }
 
 /** Makes each message take effect once: its receipt and the handler's changes are one transaction. */
@@ -92,6 +97,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
   const local = new MessageProcessor({ store, consumer, receiptScope, handlerTimeoutMs, maxAttempts: undefined });
   let scopeKept: Promise<void> | undefined;
   const subscribers = new Set<Subscriber>();
+  const recorder = new SampleRecorder(store.history, { consumer }, `${consumer}-${process.pid}-${uuidv7()}`);
 
   /** Asked once; again after a database that was away. */
   function requireOwnScope(): Promise<void> {
@@ -108,14 +114,22 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     how: HandleOperation["how"],
     given?: HandlerFunction<Tx>,
   ): Promise<Attempt> {
-    if (!handleOperation.isHeard) return handleNow(message, signal, how, given);
+    if (!handleOperation.isHeard) return recorded(await handleNow(message, signal, how, given));
     const told: HandleOperation = { consumer, how, message };
     return handleOperation.run(told, async () => {
-      const result = await handleNow(message, signal, how, given);
+      const result = recorded(await handleNow(message, signal, how, given));
       told.result = result.status === "done" ? result.handled : result.status;
       if (result.status !== "done") told.error = result.error;
       return result;
     });
+  }
+
+  function recorded(result: Attempt): Attempt {
+    if (result.status !== "done") {
+      recorder.count(result.status);
+      recorder.error(describeError(result.error));
+    } else if (result.handled === "processed" || result.handled === "duplicate") recorder.count(result.handled);
+    return result;
   }
 
   async function handleNow(
@@ -174,6 +188,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       const all = [...subscribers];
       subscribers.clear();
       await Promise.all(all.map((subscriber) => subscriber.stop()));
+      await settledWithin(recorder.flush(), FLUSH_MS);
     },
     storedPublisher({ concurrency = 10 } = {}) {
       requireInteger("storedPublisher", "concurrency", concurrency, 1, 10_000);
@@ -195,6 +210,8 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
 }
 
 const CHECK_MS = 5000;
+/** A stop waits no longer for its last sample. */
+const FLUSH_MS = 1000;
 
 /** What waiting cannot mend is said at once. A database that is away at the moment is no reason not to start. */
 async function saidNow(check: Promise<void> | undefined, store: Pick<Store, "classify">): Promise<void> {

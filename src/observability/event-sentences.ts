@@ -52,11 +52,12 @@ export function relaySentence(event: Exclude<RelayEvent, { type: "batch" }>): st
   }
 }
 
-function maintained({ rotated, droppedSegments, heldBackBy }: MaintenanceReport): string {
+function maintained({ rotated, droppedSegments, heldBackBy, archiveError }: MaintenanceReport): string {
   const parts: string[] = [];
   if (rotated) parts.push("began a new segment");
   if (droppedSegments.length > 0) parts.push(`dropped ${droppedSegments.join(", ")}`);
   if (heldBackBy.length > 0) parts.push(`kept old segments for ${heldBackBy.join(", ")}`);
+  if (archiveError !== undefined) parts.push(archiveError);
   return parts.join("; ");
 }
 

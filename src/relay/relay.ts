@@ -1,5 +1,7 @@
 import type { QueueSession, SessionState, Store } from "../core/contracts.ts";
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
+import type { RelayEvent } from "../core/events.ts";
+import { SampleRecorder } from "../core/sample-recorder.ts";
 import type { RelayOptions, RelaySettings } from "./relay-options.ts";
 import { relaySettings } from "./relay-options.ts";
 import type { RouteOutage } from "./route-outages.ts";
@@ -71,6 +73,7 @@ function newRun(): Run {
 
 class StandingRelay implements Relay {
   readonly #settings: RelaySettings;
+  readonly #recorder: SampleRecorder;
   #life: Life = "idle";
   #starting: Promise<void> | undefined;
   #ending: Promise<void> | undefined;
@@ -82,7 +85,16 @@ class StandingRelay implements Relay {
   #tasks: Promise<unknown>[] = [];
 
   constructor(settings: RelaySettings) {
-    this.#settings = settings;
+    const { store, name, owner, emit } = settings;
+    const recorder = new SampleRecorder(store.history, { relay: name }, owner);
+    this.#recorder = recorder;
+    this.#settings = {
+      ...settings,
+      emit: (event) => {
+        record(recorder, event);
+        emit(event);
+      },
+    };
   }
 
   get name(): string {
@@ -151,7 +163,7 @@ class StandingRelay implements Relay {
     // A database or a broker that hangs must not keep the process.
     const leftMs = Math.max(GOODBYE_MS, endsAt - clock.monotonic());
     try {
-      await within(leftMs, this.#leave());
+      await Promise.all([within(leftMs, this.#leave()), within(GOODBYE_MS, this.#recorder.flush())]);
       await within(leftMs, Promise.all([publisher.close?.(), deadLetters?.close?.()]));
     } finally {
       this.#life = "idle";
@@ -181,7 +193,7 @@ class StandingRelay implements Relay {
     } finally {
       clearTimeout(timer);
       run.done.abort();
-      if (this.#run === run) await this.#leave();
+      if (this.#run === run) await Promise.all([this.#leave(), within(GOODBYE_MS, this.#recorder.flushIfDue())]);
       // A stop that came meanwhile ends it.
       if (this.#run === run && !this.#isIn("stopping")) this.#life = "idle";
     }
@@ -322,7 +334,7 @@ class StandingRelay implements Relay {
     await clock.sleep(FIRST_MAINTENANCE_MS, signal);
     while (!signal.aborted) {
       try {
-        const report = await store.maintenance.run();
+        const report = await store.maintenance.run({ signal });
         if (report.rotated || report.droppedSegments.length > 0 || report.heldBackBy.length > 0) {
           emit({ type: "maintained", relay: name, report });
         }
@@ -332,6 +344,15 @@ class StandingRelay implements Relay {
       await clock.sleep(MAINTENANCE_MS, signal);
     }
   }
+}
+
+function record(recorder: SampleRecorder, event: RelayEvent): void {
+  if (event.type === "batch") {
+    recorder.count("published", event.published);
+    recorder.count("retried", event.retried);
+    recorder.count("dead", event.dead);
+    recorder.count("unavailable", event.unavailable);
+  } else if ("error" in event) recorder.error(event.error);
 }
 
 /** Waits for the promise, but no longer than this. */

@@ -13,6 +13,7 @@ const RELEASED: Readonly<Record<string, string>> = {
   "6 news_by_index": "c11b8aa55bf84c0afae12bf70b1f18b6396e43796188f9130ddf114b16ad10bd",
   "7 what_a_role_may_write": "4cd87eb9d76ae15623d9c9364a2a349e39779cf443788a8f9914de712c84c95f",
   "8 known_writes": "0b10abec4aa2f4e7d941104f37793b8a64317e177bb6997fb33fd222a27b4d2a",
+  "9 samples_and_archive": "50658b88088b1871800c366820a004837c3d05e332cc200c0d30c3b92a66d068",
 };
 
 it.each(Object.entries(RELEASED))("migration %s is as it was released", (name, hash) => {

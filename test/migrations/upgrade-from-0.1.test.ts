@@ -24,7 +24,7 @@ const MAX_WAIT_MS = 1000;
 const CONTROL_MS = 5000;
 
 /** What must be there afterwards as it was before. */
-const KEPT = `select (select md5(string_agg(b::text, '' order by b.position)) from txbox.blocked b),
+const KEPT = `select (select md5(string_agg((to_jsonb(b) - 'since')::text, '' order by b.position)) from txbox.blocked b),
   (select md5(string_agg(p::text, '' order by p.position)) from txbox.parked p),
   (select md5(string_agg(d::text, '' order by d.position)) from txbox.dead d),
   (select md5(string_agg(r::text, '' order by r.message_id)) from txbox.receipt r)`;

@@ -1,4 +1,5 @@
 import type { Command } from "../command.ts";
+import { blockedCommand } from "./blocked.ts";
 import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
 import { exporterCommand } from "./exporter.ts";
@@ -9,6 +10,7 @@ import { rebaseCommand } from "./rebase.ts";
 import { reconcileCommand } from "./reconcile.ts";
 import { relayCommand } from "./relay.ts";
 import { relaysCommand } from "./relays.ts";
+import { replayCommand } from "./replay.ts";
 import { statusCommand } from "./status.ts";
 
 /** In the order of the help text. */
@@ -17,10 +19,12 @@ export const COMMANDS: readonly Command[] = [
   migrateCommand,
   relayCommand,
   statusCommand,
+  blockedCommand,
   exporterCommand,
   deadCommand,
   relaysCommand,
   maintainCommand,
+  replayCommand,
   reconcileCommand,
   rebaseCommand,
   grantsCommand,

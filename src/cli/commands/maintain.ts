@@ -7,7 +7,8 @@ export const maintainCommand: Command = defineCommand({
   usage: ["maintain"],
   about:
     "Relays do this by themselves every minute. Run it where they must not (their role owns no tables) or where none runs.\n" +
-    "How long messages are kept is set in the configuration: database.segmentMs, retentionMs, abandonAfterMs.",
+    "How long messages are kept is set in the configuration: database.segmentMs, retentionMs, abandonAfterMs;\n" +
+    "database.archive says where segments go before they are dropped.",
   flags: {},
   examples: [["maintain", "from cron, as the role that owns the tables"]],
   async run(context) {
@@ -22,6 +23,7 @@ export const maintainCommand: Command = defineCommand({
           : `Dropped ${report.droppedSegments.join(", ")}.`,
       );
       if (report.heldBackBy.length > 0) lines.push(`Older segments are kept for ${report.heldBackBy.join(", ")}.`);
+      if (report.archiveError !== undefined) lines.push(report.archiveError);
       return `${lines.map(printable).join("\n")}\n`;
     });
   },

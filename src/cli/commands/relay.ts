@@ -167,10 +167,8 @@ async function buildRelay({ name, store, loaded, flags, onEvent, context }: Buil
     onEvent: hook,
     ...options
   }: Partial<RelayConfig> = loaded.config.relays?.[name] ?? {};
-  const made = async (field: string, publisher: RelayConfig["publisher"] | undefined): Promise<Publisher | undefined> =>
-    typeof publisher === "function"
-      ? configCall(`relays.${name}.${field}()`, context.configDeadlineMs, publisher)
-      : publisher;
+  const made = (field: string, publisher: RelayConfig["publisher"] | undefined): Promise<Publisher | undefined> =>
+    madePublisher(context, `relays.${name}.${field}()`, publisher);
   const publisher =
     flags.publisher === "stdout" ? createStdoutPublisher(context.output) : await made("publisher", configured);
   if (publisher === undefined) throw new UsageError(`Relay "${name}" has no publisher`, { command: "relay" });
@@ -189,6 +187,15 @@ async function buildRelay({ name, store, loaded, flags, onEvent, context }: Buil
   });
   const close = () => Promise.all([publisher.close?.(), deadLetters?.close?.()]);
   return { name, relay, close };
+}
+
+/** A publisher of the configuration, made now if it is a function. */
+export async function madePublisher(
+  context: CliContext,
+  what: string,
+  publisher: RelayConfig["publisher"] | undefined,
+): Promise<Publisher | undefined> {
+  return typeof publisher === "function" ? configCall(what, context.configDeadlineMs, publisher) : publisher;
 }
 
 function overrides(flags: RelayFlags): Partial<RelayOptions> {

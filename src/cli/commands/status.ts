@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Admin, MessageInfo, MessageQuery, RelayInfo } from "../../core/contracts.ts";
+import type { Activity, Admin, MessageInfo, MessageQuery, RelayInfo, StoreFigures } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { isLive } from "../../core/live-processes.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { explainFailure } from "../explain-failure.ts";
 import { formatTable } from "../format-table.ts";
-import { formatMs, formatTime } from "../format-values.ts";
+import { formatAge, formatMs, formatRate, formatTime, plural } from "../format-values.ts";
 import { messageRecord } from "../json-text.ts";
 import { suggestion } from "../parse-flags.ts";
 import { relayTable } from "../relay-table.ts";
@@ -20,6 +20,9 @@ export const statusCommand: Command = defineCommand({
     "status [--relay NAME] [--watch [SECONDS]]",
     "status --id ID | --key KEY | --aggregate [TYPE:]ID | --correlation ID",
   ],
+  about:
+    "The rate is that of the last minute, over all processes; rates and errors come from samples that are kept for a day.\n" +
+    "Streams that no relay reads are looked for among the oldest and the newest messages.",
   flags: {
     watch: {
       kind: "seconds",
@@ -94,7 +97,7 @@ function aggregateOf(text: string): Pick<MessageQuery, "aggregateType" | "aggreg
 }
 
 async function relays(admin: Admin, only: string | undefined): Promise<Snapshot> {
-  const all = await admin.relays();
+  const { relays: all, ...figures } = await admin.figures();
   const shown = only === undefined ? all : all.filter(({ name }) => name === only);
   if (only !== undefined && shown.length === 0) {
     const fix =
@@ -106,11 +109,55 @@ async function relays(admin: Admin, only: string | undefined): Promise<Snapshot>
           );
     throw new TxboxError("not_found", `There is no relay "${only}"`, { field: "relay", fix });
   }
+  const { scheduled, unread } = figures;
+  const activity = figures.activity.filter(({ relay }) => only === undefined || relay === only);
   const text =
     shown.length === 0
       ? "No relay has been started yet: `txbox relay NAME`.\n"
-      : `${relayTable(shown)}\n${ownersText(shown)}`;
-  return { value: { relays: shown }, text };
+      : `${relayTable(shown, activity)}\n${ownersText(shown)}`;
+  const more = [consumersText(activity), errorsText(activity), ...(only === undefined ? [waitingText(figures)] : [])];
+  return {
+    value: { relays: shown, activity, scheduled, unread },
+    text: [text, ...more.filter((part) => part !== "")].join("\n"),
+  };
+}
+
+function consumersText(activity: readonly Activity[]): string {
+  const consumers = activity.filter(({ consumer }) => consumer !== null);
+  if (consumers.length === 0) return "";
+  return formatTable(consumers, [
+    { title: "consumer", value: ({ consumer }) => consumer },
+    { title: "rate", align: "right", value: ({ perSecond }) => formatRate(perSecond) },
+  ]);
+}
+
+function errorsText(activity: readonly Activity[]): string {
+  const failed = activity.filter(({ lastError }) => lastError !== null);
+  if (failed.length === 0) return "";
+  return formatTable(failed, [
+    { title: "last error of", value: ({ relay, consumer }) => relay ?? `consumer ${consumer}` },
+    { title: "when", align: "right", value: ({ lastErrorAt }) => formatAge(lastErrorAt) },
+    { title: "error", value: ({ lastError }) => lastError, max: 80 },
+  ]);
+}
+
+function waitingText({ scheduled, unread }: Pick<StoreFigures, "scheduled" | "unread">): string {
+  const { count, estimated, nextAt } = scheduled;
+  const lines: string[] = [];
+  if (count > 0) {
+    const next = nextAt === null ? "" : `, the next one due ${formatTime(nextAt)}`;
+    lines.push(`${estimated ? "About " : ""}${plural(count, "scheduled message")}${next}.\n`);
+  }
+  if (unread.length > 0) {
+    lines.push("No relay reads these streams, so nothing delivers their messages:\n");
+    lines.push(
+      formatTable(unread, [
+        { title: "stream", value: ({ stream }) => stream, max: 40 },
+        { title: "oldest", align: "right", value: ({ oldestAgeMs }) => formatMs(oldestAgeMs) },
+      ]),
+    );
+  }
+  return lines.join("");
 }
 
 function ownersText(all: readonly RelayInfo[]): string {

@@ -10,6 +10,8 @@ import type {
   MessageStatus,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { listBlocked } from "./blocked-keys.ts";
+import { readSamples } from "./mongodb-history.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import type { Document } from "./mongodb-client.ts";
 import { documentId, numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
@@ -27,6 +29,8 @@ export function createAdmin({ tables }: { tables: Tables }): Admin {
     find: (query) => find(tables, query),
     relays: () => relayFigures(tables),
     figures: () => storeFigures(tables),
+    samples: (query) => readSamples(tables, query),
+    blocked: (query) => listBlocked(tables, query),
     pause: (relay) => setPaused(tables, relay, true),
     resume: (relay) => setPaused(tables, relay, false),
     async rewind(relay) {

@@ -38,6 +38,17 @@ export function optionOfRelay(field: string): TxboxError {
   });
 }
 
+export function noArchive(): TxboxError {
+  return new TxboxError(
+    "invalid_option",
+    "createMongoStore: MongoDB deletes by its TTL index, so there is no archive",
+    {
+      field: "archive",
+      fix: "Leave archive out. To keep what was delivered, raise retentionMs or export the collection",
+    },
+  );
+}
+
 export function noChangeStreams(sharded: boolean): TxboxError {
   const polling = 'create the relay with source: "polling"';
   return sharded

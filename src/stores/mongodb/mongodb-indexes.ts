@@ -1,4 +1,5 @@
 import type { Document } from "./mongodb-client.ts";
+import { SAMPLES_MS } from "./mongodb-history.ts";
 import type { Names } from "./mongodb-names.ts";
 
 export interface IndexSpec extends Document {
@@ -69,11 +70,25 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
           key: { relay: 1, command: 1, lane: 1, position: 1 },
           partialFilterExpression: { command: { $type: "string" } },
         },
+        // Keys that a dead letter holds, page by page.
+        {
+          name: "txbox_holding",
+          key: { relay: 1, lane: 1, stream: 1, key: 1, position: 1 },
+          partialFilterExpression: { blocks: true },
+        },
         { name: "txbox_blocks", key: { relay: 1, blocks: 1, lane: 1 }, partialFilterExpression: { blocks: true } },
       ],
     ],
     [names.sequences, [{ name: "txbox_rest", key: { at: 1 }, expireAfterSeconds: seconds(SEQUENCE_REST_MS) }]],
     [names.inbox, [{ name: "txbox_expire", key: { expire_at: 1 }, expireAfterSeconds: 0 }]],
+    [
+      names.samples,
+      [
+        { name: "txbox_expire", key: { at: 1 }, expireAfterSeconds: seconds(SAMPLES_MS) },
+        { name: "txbox_samples", key: { part: 1, name: 1, at: 1 } },
+        { name: "txbox_errors", key: { last_error_at: 1 }, partialFilterExpression: present("last_error") },
+      ],
+    ],
     [names.relays, []],
     [names.migrations, []],
   ]);

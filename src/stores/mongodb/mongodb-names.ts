@@ -13,6 +13,8 @@ export interface Names {
   readonly sequences: string;
   readonly migrations: string;
   readonly inbox: string;
+  /** What relays and consumers did lately. */
+  readonly samples: string;
 }
 
 export function mongoNames(outbox: string, inbox: string): Names {
@@ -30,6 +32,7 @@ export function mongoNames(outbox: string, inbox: string): Names {
     sequences: `${outbox}_sequences`,
     migrations: `${outbox}_migrations`,
     inbox,
+    samples: `${outbox}_samples`,
   };
 }
 
@@ -44,5 +47,6 @@ export function tablesOf(database: Database, names: Names, deadlineMs?: number):
     sequences: table(names.sequences),
     migrations: table(names.migrations),
     inbox: table(names.inbox),
+    samples: table(names.samples),
   };
 }

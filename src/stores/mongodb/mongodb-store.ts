@@ -8,8 +8,9 @@ import { classify } from "./classify-error.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
-import { optionOfRelay, schemaMissing } from "./mongodb-errors.ts";
+import { noArchive, optionOfRelay, schemaMissing } from "./mongodb-errors.ts";
 import { MongoLanePort } from "./mongodb-lane-port.ts";
+import { createHistory } from "./mongodb-history.ts";
 import { createLedger } from "./mongodb-ledger.ts";
 import { createMaintenance } from "./mongodb-maintenance.ts";
 import { createMigrator } from "./mongodb-migrator.ts";
@@ -63,6 +64,7 @@ export function createMongoStore<Client extends MongoClientLike>(
   options: MongoStoreOptions<Client>,
 ): MongoStore<SessionOf<Client>> {
   const of = "createMongoStore";
+  if (Object.hasOwn(options, "archive")) throw noArchive();
   for (const moved of ["source", "onEvent"]) if (Object.hasOwn(options, moved)) throw optionOfRelay(moved);
   rejectUnknownOptions(of, options, KNOWN);
   const { collection = "outbox", inboxCollection = "inbox", transactions = true, clock = systemClock } = options;
@@ -128,6 +130,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     migrator: { ...migrator, check },
     maintenance: toldMaintenance("mongodb", createMaintenance({ tables })),
     admin: createAdmin({ tables }),
+    history: createHistory(tablesOf(database, names, MIN_ANSWER_MS)),
     classify,
     // Only the writer ever sees it.
     ...(transactions ? {} : { withoutTransaction: WITHOUT_TRANSACTION as never }),

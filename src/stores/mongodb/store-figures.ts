@@ -1,5 +1,6 @@
 import type { RelayInfo, StoreFigures } from "../../core/contracts.ts";
 import type { Document } from "./mongodb-client.ts";
+import { readActivity } from "./mongodb-history.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { readyByStream, reads, relayFigures, type ReadyPile } from "./relay-figures.ts";
 import type { Table } from "./table.ts";
@@ -12,17 +13,27 @@ const COUNTED_RECEIPTS = 100_000;
 /** Figures of the whole store, from the indexes over open work and what the server knows of its collections. */
 export async function storeFigures(tables: Tables): Promise<StoreFigures> {
   const ready = readyByStream(tables);
-  const [relays, piles, scheduled, log, inbox] = await Promise.all([
+  const [relays, piles, activity, scheduled, next, log, inbox] = await Promise.all([
     relayFigures(tables, ready),
     ready,
+    readActivity(tables),
     tables.outbox.count({ waits: "later" }, { limit: COUNTED + 1, hint: "txbox_later" }),
+    tables.outbox.aggregate(
+      [{ $match: { waits: "later" } }, { $group: { _id: null, next: { $min: "$next_retry_at" } } }],
+      { hint: "txbox_later" },
+    ),
     storageOf(tables.outbox),
     storageOf(tables.inbox),
   ]);
   return {
     // What is done goes by its own time: nobody can hold it back.
     relays: relays.map((relay) => ({ ...relay, holdsBackRetention: false })),
-    scheduled: { count: scheduled, estimated: scheduled > COUNTED },
+    activity,
+    scheduled: {
+      count: scheduled,
+      estimated: scheduled > COUNTED,
+      nextAt: (next[0]?.["next"] as Date | undefined) ?? null,
+    },
     unread: unread(relays, piles),
     logBytes: log.bytes,
     receiptBytes: inbox.bytes,

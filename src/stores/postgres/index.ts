@@ -13,3 +13,5 @@ export type {
 } from "./postgres-client.ts";
 export type { GrantRoles } from "./postgres-grants.ts";
 export type { RebaseReport } from "./postgres-rebase.ts";
+export type { LogQuery } from "./read-log.ts";
+export type { Archive, ArchiveSegment } from "./segment-archive.ts";

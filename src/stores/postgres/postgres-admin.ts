@@ -1,12 +1,14 @@
 import type { Admin, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
+import { listBlocked } from "./blocked-keys.ts";
 import { Conditions } from "./conditions.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
 import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
-import { BY_INDEX, FIRST_ONLY, PlannedTransactions } from "./planned-transactions.ts";
+import { BY_INDEX, FIRST_ONLY, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
 import type { Database, Row, SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
+import { readSamples } from "./postgres-history.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
@@ -26,6 +28,8 @@ export function createAdmin({ database, sql, names, retention }: AdminOptions): 
     find: (query) => find(transactions, names, query),
     relays: () => transactions.read(FIRST_ONLY, (reading) => relayFigures(reading, names)),
     figures: () => transactions.read(FIRST_ONLY, (reading) => storeFigures(reading, names, retention)),
+    samples: (query) => transactions.read(BY_INDEX, (reading) => readSamples(reading, names, query)),
+    blocked: (query) => transactions.read(IN_ORDER, (reading) => listBlocked(reading, names, query)),
     pause: (relay) => setPaused(sql, names, relay, true),
     resume: (relay) => setPaused(sql, names, relay, false),
     rewind: (relay, target) => rewind(transactions, names, relay, target),

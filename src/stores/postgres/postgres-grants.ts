@@ -32,6 +32,7 @@ const RELAY: Partial<Record<TableName, string>> = {
   dead: "select, insert, update",
   batch: "select, insert",
   kept_message: "select, insert, update (position)",
+  sample: "select, insert",
 };
 
 /** The SQL that gives roles the least they need; run it as the owner of the tables. */
@@ -58,6 +59,7 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   if (consumer !== undefined) {
     grant("select, insert, update (status, attempts, last_error, processed_at)", names.receipt, consumer);
     grant("select", names.receipt_floor, consumer);
+    grant("insert", names.sample, consumer);
   }
   if (relay !== undefined) {
     for (const name of [names.no_news_until, names.settle, names.settle_batch, names.settle_once, names.about])

@@ -16,6 +16,7 @@ const TABLES = [
   "delivery",
   "dead",
   "batch",
+  "sample",
   "receipt",
   "receipt_floor",
   "message_status",

@@ -2,15 +2,19 @@ import { systemClock } from "../../core/clock.ts";
 import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import type { Message } from "../../core/message.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
+import { readLog, type LogQuery } from "./read-log.ts";
+import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
 import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
 import { databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
+import { createHistory } from "./postgres-history.ts";
 import { createLedger } from "./postgres-ledger.ts";
 import { createMaintenance } from "./postgres-maintenance.ts";
 import { PostgresLanePort } from "./postgres-lane-port.ts";
@@ -18,7 +22,7 @@ import { createMigrator } from "./postgres-migrator.ts";
 import { postgresNames } from "./postgres-names.ts";
 import type { RebaseReport } from "./postgres-rebase.ts";
 import { rebase } from "./postgres-rebase.ts";
-
+import { requireArchive, type Archive } from "./segment-archive.ts";
 import { createWriter } from "./postgres-writer.ts";
 import { withSafePath } from "./search-path.ts";
 
@@ -37,6 +41,8 @@ export interface PostgresStoreOptions<Client extends PostgresClient = PostgresCl
   abandonAfterMs?: number;
   /** Receipts are kept this long; older messages are refused by the inbox. Default: 14 days. */
   receiptRetentionMs?: number;
+  /** Segments are written here before retention drops them: `{ directory }`, or a function. Default: they are not. */
+  archive?: Archive;
   clock?: Clock;
 }
 
@@ -47,6 +53,8 @@ export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "wri
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
   rebase(): Promise<RebaseReport>;
+  /** Messages of the log in the order of positions, for `replay`. */
+  readLog(query: LogQuery): AsyncGenerator<Message>;
 }
 
 const DAY_MS = 86_400_000;
@@ -60,6 +68,7 @@ const KNOWN = [
   "retentionMs",
   "abandonAfterMs",
   "receiptRetentionMs",
+  "archive",
   "clock",
 ];
 
@@ -69,12 +78,13 @@ export function createPostgresStore<Client extends PostgresClient>(
 ): PostgresStore<TransactionOf<Client>> {
   const of = "createPostgresStore";
   rejectUnknownOptions(of, options, KNOWN);
-  const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs } = options;
+  const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs, archive } = options;
   const { segmentMs = DAY_MS, retentionMs = 7 * DAY_MS, receiptRetentionMs = 14 * DAY_MS } = options;
   requireInteger(of, "segmentMs", segmentMs, 1);
   requireInteger(of, "retentionMs", retentionMs, 0);
   requireInteger(of, "receiptRetentionMs", receiptRetentionMs, DAY_MS);
   if (abandonAfterMs !== undefined) requireInteger(of, "abandonAfterMs", abandonAfterMs, retentionMs);
+  if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
@@ -94,11 +104,13 @@ export function createPostgresStore<Client extends PostgresClient>(
     migrator: createMigrator({ database, names }),
     maintenance: toldMaintenance(
       "postgres",
-      createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
+      createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive }),
     ),
     admin: createAdmin({ database, sql, names, retention: { retentionMs, abandonAfterMs } }),
+    history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),
+    readLog: (query) => readLog(new PlannedTransactions(database, names), names, query),
   };
 }

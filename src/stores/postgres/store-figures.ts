@@ -1,8 +1,9 @@
 import type { StoreFigures } from "../../core/contracts.ts";
-import { epochMs } from "./log-message.ts";
+import { dateOf, epochMs, finite } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
+import { readActivity } from "./postgres-history.ts";
 import { relayFigures } from "./relay-figures.ts";
 import { holdersSql, isDueSql, segmentSql } from "./segment-holders.ts";
 
@@ -22,10 +23,11 @@ const COUNTED_RECEIPT_BYTES = 32 * 2 ** 20;
 export async function storeFigures(sql: SqlRunner, names: Names, retention: Retention): Promise<StoreFigures> {
   const relays = await relayFigures(sql, names);
   const holders = await retentionHolders(sql, names, retention);
-  const { logBytes, receiptBytes, mayReadReceipts } = await sizes(sql, names);
+  const { logBytes, receiptBytes, mayReadReceipts, mayReadSamples } = await sizes(sql, names);
   const isCountable = mayReadReceipts && receiptBytes <= COUNTED_RECEIPT_BYTES;
   return {
     relays: relays.map((relay) => ({ ...relay, holdsBackRetention: holders.has(relay.name) })),
+    activity: mayReadSamples ? await readActivity(sql, names) : [],
     scheduled: await scheduled(sql, names),
     unread: await unread(sql, names),
     logBytes,
@@ -55,14 +57,16 @@ async function retentionHolders(
 
 async function scheduled(sql: SqlRunner, names: Names): Promise<StoreFigures["scheduled"]> {
   const [row] = await sql.query(
-    `select count(*), (select c.reltuples from pg_class c where c.oid = $1::text::regclass::oid)
+    `select count(*), (select c.reltuples from pg_class c where c.oid = $1::text::regclass::oid),
+       (select ${epochMs(finite("n.deliver_at"))} from ${names.scheduled} n order by n.deliver_at limit 1)
      from (select 1 from ${names.scheduled} order by deliver_at limit ${COUNTED + 1}) s`,
     [names.scheduled],
   );
-  const [counted, estimate] = row!.map(Number) as [number, number];
+  const [counted, estimate] = row!.slice(0, 2).map(Number) as [number, number];
+  const nextAt = dateOf(row![2]!);
   return counted <= COUNTED
-    ? { count: counted, estimated: false }
-    : { count: Math.max(counted, Math.round(estimate)), estimated: true };
+    ? { count: counted, estimated: false, nextAt }
+    : { count: Math.max(counted, Math.round(estimate)), estimated: true, nextAt };
 }
 
 /** The bounds stand in the text: so only the segments at either end of the log are planned for. */
@@ -87,7 +91,7 @@ async function unread(sql: SqlRunner, names: Names): Promise<StoreFigures["unrea
 
 /**
  * Bytes of tables with all their partitions and indexes; a partition that is dropped meanwhile counts as nothing. And
- * whether this role may read receipts: one for relays need not be allowed to.
+ * whether this role may read receipts and samples: one for relays need not be allowed to.
  */
 async function sizes(sql: SqlRunner, names: Names) {
   const bytes = (...tables: string[]) => {
@@ -96,11 +100,17 @@ async function sizes(sql: SqlRunner, names: Names) {
        where c.oid in (${parents}) or c.oid in (select i.inhrelid from pg_inherits i where i.inhparent in (${parents})))`;
   };
   const [row] = await sql.query(
-    `select ${bytes("$1", "$2")}, ${bytes("$3")}, pg_catalog.has_table_privilege($3::text, 'select')`,
-    [names.message, names.kept_message, names.receipt],
+    `select ${bytes("$1", "$2")}, ${bytes("$3")}, pg_catalog.has_table_privilege($3::text, 'select'),
+       pg_catalog.has_table_privilege($4::text, 'select')`,
+    [names.message, names.kept_message, names.receipt, names.sample],
   );
-  const [log, receipts, mayRead] = row!;
-  return { logBytes: Number(log), receiptBytes: Number(receipts), mayReadReceipts: mayRead === "t" };
+  const [log, receipts, mayReadReceipts, mayReadSamples] = row!;
+  return {
+    logBytes: Number(log),
+    receiptBytes: Number(receipts),
+    mayReadReceipts: mayReadReceipts === "t",
+    mayReadSamples: mayReadSamples === "t",
+  };
 }
 
 async function failedReceipts(sql: SqlRunner, names: Names): Promise<StoreFigures["failedReceipts"]> {

@@ -1,12 +1,15 @@
 import { isDate } from "node:util/types";
 import type {
   Admin,
+  BlockedPlace,
+  BlockedQuery,
   DeadChoice,
   DeadFilter,
   DeadPlace,
   DeadQuery,
   MessageQuery,
   RewindTarget,
+  SampleQuery,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { nearest } from "../../core/options.ts";
@@ -75,6 +78,18 @@ const place: Check = (of, field, value) => {
   };
 };
 
+const blockedPlace: Check = (of, field, value) => {
+  if (typeof value !== "object" || value === null) throw wrong(of, field, value, "a key of the page before");
+  const place = value as Partial<Record<keyof BlockedPlace, unknown>>;
+  return {
+    relay: anyText(of, `${field}.relay`, place.relay),
+    stream: anyText(of, `${field}.stream`, place.stream),
+    key: place.key === null ? null : anyText(of, `${field}.key`, place.key),
+    lane: place.lane === 0 ? 0 : wholeNumber(63)(of, `${field}.lane`, place.lane),
+    position: place.position === null ? null : position(of, `${field}.position`, place.position),
+  };
+};
+
 type Checks<T> = { readonly [Field in keyof T]-?: Check };
 
 const MESSAGE_QUERY: Checks<MessageQuery> = {
@@ -97,6 +112,16 @@ const DEAD_QUERY: Checks<DeadQuery> = {
   limit: wholeNumber(MAX_PAGE),
 };
 
+const BLOCKED_QUERY: Checks<BlockedQuery> = {
+  relay: text,
+  stream: text,
+  key: text,
+  after: blockedPlace,
+  limit: wholeNumber(MAX_PAGE),
+};
+
+const SAMPLE_QUERY: Checks<SampleQuery> = { relay: text, consumer: text, since: time, until: time };
+
 const DEAD_CHOICE: Checks<DeadChoice> = {
   ...DEAD_FILTER,
   all: oneOf(true),
@@ -112,6 +137,8 @@ export function checkedAdmin(admin: Admin): Admin {
     find: async (query) => admin.find(fields("admin.find", query, MESSAGE_QUERY)),
     relays: () => admin.relays(),
     figures: () => admin.figures(),
+    samples: async (query) => admin.samples(sampleQuery(query)),
+    blocked: async (query) => admin.blocked(fields("admin.blocked", query, BLOCKED_QUERY)),
     pause: async (relay) => admin.pause(relayName("admin.pause", relay)),
     resume: async (relay) => admin.resume(relayName("admin.resume", relay)),
     rewind: async (relay, target) => admin.rewind(relayName("admin.rewind", relay), rewindTarget(target)),
@@ -159,6 +186,16 @@ function deadChoice(of: string, given: unknown): DeadChoice {
     });
   }
   return choice;
+}
+
+function sampleQuery(given: unknown): SampleQuery {
+  const of = "admin.samples";
+  const query = fields(of, given, SAMPLE_QUERY);
+  if (!("since" in query))
+    throw invalid(of, "since", "is missing", "Give since: new Date(Date.now() - 3_600_000), for an hour");
+  if (query.relay !== undefined && query.consumer !== undefined)
+    throw invalid(of, "consumer", "contradicts relay", "Give one of them, or neither for all");
+  return query;
 }
 
 function rewindTarget(target: unknown): RewindTarget {

@@ -6,10 +6,10 @@ import type { MaintenanceEvent } from "../../core/events.ts";
 export function toldMaintenance(store: string, maintenance: Maintenance): Maintenance {
   const emit = eventEmitter<MaintenanceEvent>("maintenance");
   return {
-    async run() {
+    async run(options) {
       const startedAt = performance.now();
       try {
-        const report = await maintenance.run();
+        const report = await maintenance.run(options);
         emit({ type: "done", store, report, ms: performance.now() - startedAt });
         return report;
       } catch (error) {

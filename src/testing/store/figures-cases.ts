@@ -184,12 +184,16 @@ export const figuresCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "counts what is scheduled",
+    name: "counts what is scheduled, and says when the next one is due",
     async run(context) {
-      assert.deepEqual((await context.store.admin.figures()).scheduled, { count: 0, estimated: false });
-      const deliverAt = new Date(Date.now() + 3_600_000);
-      await enqueue(context, message(1, { deliverAt }), message(2, { deliverAt }), message(3));
-      assert.deepEqual((await context.store.admin.figures()).scheduled, { count: 2, estimated: false });
+      assert.deepEqual((await context.store.admin.figures()).scheduled, {
+        count: 0,
+        estimated: false,
+        nextAt: null,
+      });
+      const [soon, later] = [3_600_000, 7_200_000].map((ms) => new Date(Date.now() + ms));
+      await enqueue(context, message(1, { deliverAt: later! }), message(2, { deliverAt: soon! }), message(3));
+      assert.deepEqual((await context.store.admin.figures()).scheduled, { count: 2, estimated: false, nextAt: soon });
     },
   },
   {

@@ -1,4 +1,5 @@
 import { adminCases } from "./admin-cases.ts";
+import { blockedCases } from "./blocked-cases.ts";
 import { budgetCases } from "./budget-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { contentCases } from "./content-cases.ts";
@@ -13,6 +14,7 @@ import { parkingCases } from "./parking-cases.ts";
 import { relayCases } from "./relay-cases.ts";
 import { restoreCases } from "./restore-cases.ts";
 import { scheduleCases } from "./schedule-cases.ts";
+import { sampleCases } from "./sample-cases.ts";
 import { sharingCases } from "./sharing-cases.ts";
 import { statusCases } from "./status-cases.ts";
 import type { StoreCase } from "./store-context.ts";
@@ -38,6 +40,8 @@ export const storeConformance: readonly StoreCase[] = [
   ...relayCases,
   ...statusCases,
   ...figuresCases,
+  ...blockedCases,
+  ...sampleCases,
   ...ledgerCases,
   ...upkeepCases,
   ...restoreCases,

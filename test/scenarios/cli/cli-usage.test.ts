@@ -158,7 +158,11 @@ describe.concurrent("txbox, used rightly and wrongly", () => {
     const env = { TXBOX_DATABASE_URL: "pglite:./data" };
     const cwd = folder.path;
     expect((await runCli(["migrate"], { cwd, env })).stdout).toContain("Applied 0001_init");
-    expect((await runCli(["status", "--json"], { cwd, env })).json).toEqual({ relays: [] });
+    expect((await runCli(["status", "--json"], { cwd, env })).json).toMatchObject({
+      relays: [],
+      activity: [],
+      unread: [],
+    });
   });
 
   test("a missing driver is named with the command that installs it", async () => {

@@ -145,8 +145,8 @@ describe.skipIf(!hasPostgres())("txbox on PostgreSQL", () => {
     expect(relays).toMatchObject([{ name: "bus", published: "3", pending: 1, dead: 0, paused: false }]);
     expect(typeof relays[0]?.lanes[0]?.epoch).toBe("string");
     const table = (await must("status", "--relay", "bus")).stdout;
-    expect(table).toMatch(/^relay +state +processes +pending/);
-    expect(table).toMatch(/bus +no process +0 +1 /);
+    expect(table).toMatch(/^relay +state +processes +rate +pending/);
+    expect(table).toMatch(/bus +no process +0 +\S+ +1 /);
     expect((await run("status", "--relay", "buss")).stderr).toContain('Did you mean "bus"?');
 
     expect((await list("status", "--id", first!)).messages).toMatchObject([

@@ -19,7 +19,8 @@ const relay: RelayFigures = {
 };
 const figures: StoreFigures = {
   relays: [relay, { ...relay, name: "local", streams: ["inbox.c"], oldestPendingAgeMs: null, lanes: [], paused: true }],
-  scheduled: { count: 4, estimated: false },
+  activity: [],
+  scheduled: { count: 4, estimated: false, nextAt: null },
   unread: [{ stream: "lost", oldestAgeMs: 60_000 }],
   logBytes: 8192,
   receiptBytes: 4096,

@@ -19,7 +19,8 @@ const relay: RelayFigures = {
 };
 const quiet: StoreFigures = {
   relays: [relay],
-  scheduled: { count: 0, estimated: false },
+  activity: [],
+  scheduled: { count: 0, estimated: false, nextAt: null },
   unread: [],
   logBytes: 0,
   receiptBytes: 0,

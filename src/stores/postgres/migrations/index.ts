@@ -6,6 +6,7 @@ import { deadLetterIndexes } from "./0005-dead-letter-indexes.ts";
 import { newsByIndex } from "./0006-news-by-index.ts";
 import { whatARoleMayWrite } from "./0007-what-a-role-may-write.ts";
 import { knownWrites } from "./0008-known-writes.ts";
+import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -18,4 +19,5 @@ export const MIGRATIONS: readonly Migration[] = [
   newsByIndex,
   whatARoleMayWrite,
   knownWrites,
+  samplesAndArchive,
 ];
