@@ -3,6 +3,10 @@ export { createRelay, type DrainOptions, type DrainResult, type Relay, type Rela
 export { createReconciler, type Found, type Reconciler, type ReconcilerOptions } from "./outbox/reconciler.ts";
 export type * from "./core/events.ts";
 export { listen } from "./observability/listen.ts";
+export { audit } from "./audit/audit.ts";
+export type { AuditOptions } from "./audit/audit-options.ts";
+export type { AuditFinding, AuditOutcome, AuditProgress, AuditReport, RequeueReport } from "./audit/audit-report.ts";
+export { diagnose, type Diagnosis, type DiagnoseOptions } from "./doctor/diagnose.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
 export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./inbox/inbox.ts";

@@ -127,7 +127,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     >,
     migrator: { ...migrator, check },
     maintenance: toldMaintenance("mongodb", createMaintenance({ tables })),
-    admin: createAdmin({ tables }),
+    admin: createAdmin({ tables, receiptRetentionMs }),
     classify,
     // Only the writer ever sees it.
     ...(transactions ? {} : { withoutTransaction: WITHOUT_TRANSACTION as never }),

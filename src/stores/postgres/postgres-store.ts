@@ -96,7 +96,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       "postgres",
       createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
     ),
-    admin: createAdmin({ database, sql, names }),
+    admin: createAdmin({ database, sql, names, receiptRetentionMs }),
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),

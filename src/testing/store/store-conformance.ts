@@ -1,4 +1,5 @@
 import { adminCases } from "./admin-cases.ts";
+import { auditCases } from "./audit-cases.ts";
 import { budgetCases } from "./budget-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { contentCases } from "./content-cases.ts";
@@ -38,6 +39,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...relayCases,
   ...statusCases,
   ...figuresCases,
+  ...auditCases,
   ...ledgerCases,
   ...upkeepCases,
   ...restoreCases,
