@@ -33,5 +33,6 @@ export {
   type DatabaseConfig,
   type ReconcilerConfig,
   type RelayConfig,
+  type StoreConfig,
   type TxboxConfig,
 } from "./config/define-config.ts";

@@ -1,6 +1,8 @@
 import type { Command } from "../command.ts";
+import { auditCommand } from "./audit.ts";
 import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
+import { doctorCommand } from "./doctor.ts";
 import { grantsCommand } from "./grants.ts";
 import { maintainCommand } from "./maintain.ts";
 import { migrateCommand } from "./migrate.ts";
@@ -18,6 +20,8 @@ export const COMMANDS: readonly Command[] = [
   statusCommand,
   deadCommand,
   relaysCommand,
+  auditCommand,
+  doctorCommand,
   maintainCommand,
   reconcileCommand,
   rebaseCommand,
