@@ -42,11 +42,8 @@ export async function openStore(settings: StoreSettings): Promise<OpenStore> {
     const { named = "the configuration" } = settings;
     const make = config.store;
     const store =
-      typeof make === "function"
-        ? await configCall(`store() of ${named}`, settings.configDeadlineMs, make)
-        : make;
-    if (typeof store?.admin?.relays !== "function")
-      throw new UsageError(`The store of ${named} is not a txbox store`);
+      typeof make === "function" ? await configCall(`store() of ${named}`, settings.configDeadlineMs, make) : make;
+    if (typeof store?.admin?.relays !== "function") throw new UsageError(`The store of ${named} is not a txbox store`);
     return { store, where: `the store of ${named}`, close: async () => undefined };
   }
   const inConfig = config.database?.url;

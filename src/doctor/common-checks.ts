@@ -1,4 +1,5 @@
 import type { HealthCheck, RelayInfo, Store, Symptom } from "../core/contracts.ts";
+import { duration } from "../core/duration.ts";
 
 const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
@@ -82,11 +83,4 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
 function waiting(pending: number, oldestMs: number | null): string {
   if (pending === 0) return "";
   return `, and ${pending} messages wait${oldestMs === null ? "" : `, the first of them for ${duration(oldestMs)}`}`;
-}
-
-/** A span of time as people say it. */
-export function duration(ms: number): string {
-  if (ms < 2 * MINUTE_MS) return `${Math.round(ms / 1000)} s`;
-  if (ms < 120 * MINUTE_MS) return `${Math.round(ms / MINUTE_MS)} min`;
-  return ms < 2 * DAY_MS ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / DAY_MS)} days`;
 }

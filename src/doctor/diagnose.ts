@@ -1,6 +1,6 @@
 import type { HealthCheck, Severity, Store, Symptom } from "../core/contracts.ts";
 import { systemClock } from "../core/clock.ts";
-import { describeError, errorCode } from "../core/errors.ts";
+import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireInteger } from "../core/options.ts";
 import { commonChecks } from "./common-checks.ts";
 
@@ -36,7 +36,7 @@ export async function diagnose(store: Store, options: DiagnoseOptions = {}): Pro
     found.push(...(await carriedOut(check, timeoutMs)));
   }
   const wanted =
-    only === undefined ? found : found.filter(({ check }) => check === "connection" || only.includes(check));
+    only === undefined ? found : found.filter(({ check }) => reach.has === "nothing" || only.includes(check));
   return wanted.toSorted((a, b) => RANK.indexOf(a.severity) - RANK.indexOf(b.severity));
 }
 
@@ -45,9 +45,10 @@ export function checksOf(store: Store): readonly HealthCheck[] {
   return [...commonChecks(store), ...(store.checks ?? [])];
 }
 
-/** What the checks `connection` and `schema` are about: without the one, nothing else can be looked at; without the other, no table. */
+/** What `diagnose` begins with: without a connection nothing else can be looked at, without the schema no table. */
 export const FIRST_CHECKS: readonly Pick<HealthCheck, "name" | "looksAt">[] = [
   { name: "connection", looksAt: "whether the database can be reached" },
+  { name: "search_path", looksAt: "whether PostgreSQL's own functions are found first" },
   { name: "schema", looksAt: "whether the tables are there, and of this version" },
 ];
 
@@ -68,6 +69,11 @@ async function lookAtSchema(store: Store, timeoutMs: number): Promise<Reach> {
       const consequence = "Relays and inboxes of this version refuse to start";
       return { has: "server", found: [{ check: "schema", severity: "error", finding, consequence, fix }] };
     }
+    if (error instanceof TxboxError && code === "unsafe_search_path") {
+      const consequence = "Relays, inboxes and commands refuse to work";
+      const fix = error.fix ?? "Correct search_path";
+      return { has: "nothing", found: [{ check: "search_path", severity: "error", finding, consequence, fix }] };
+    }
     const classified = store.classify(error);
     if (error instanceof Late || classified === "unavailable" || classified === undefined) {
       const consequence = "Nothing is published and nothing is received";
@@ -78,12 +84,12 @@ async function lookAtSchema(store: Store, timeoutMs: number): Promise<Reach> {
   }
 }
 
-async function carriedOut({ name, run }: HealthCheck, timeoutMs: number): Promise<Diagnosis[]> {
+async function carriedOut(check: HealthCheck, timeoutMs: number): Promise<Diagnosis[]> {
   try {
-    const symptoms = await withLimit((async () => run())(), timeoutMs);
-    return symptoms.map((symptom) => ({ check: name, ...symptom }));
+    const symptoms = await withLimit((async () => check.run())(), timeoutMs);
+    return symptoms.map((symptom) => ({ check: check.name, ...symptom }));
   } catch (error) {
-    return [notCarriedOut(name, error)];
+    return [notCarriedOut(check.name, error)];
   }
 }
 

@@ -41,8 +41,14 @@ export const auditCommand: Command = defineCommand({
     limit: { kind: "integer", min: 0, help: "list at most this many findings (default 1000); all are counted" },
   },
   examples: [
-    ["audit --from orders --to payments --consumer payments --types order_placed", "names of the configuration; for cron and CI"],
-    ["audit --to mongodb://payments/app --consumer payments --since 7d --late 5m", "from the own store, with what came late"],
+    [
+      "audit --from orders --to payments --consumer payments --types order_placed",
+      "names of the configuration; for cron and CI",
+    ],
+    [
+      "audit --to mongodb://payments/app --consumer payments --since 7d --late 5m",
+      "from the own store, with what came late",
+    ],
     ["audit --to payments --consumer payments --since 2h --requeue", "and send again what was lost"],
   ],
   async run(context, { flags }) {
@@ -87,7 +93,12 @@ async function requeueRelay(context: CliContext, named: string | undefined): Pro
   const known = Object.keys((await context.loadConfig()).config.relays ?? {});
   const relay = named ?? (known.length === 1 ? known[0] : undefined);
   if (relay !== undefined && known.includes(relay)) return relay;
-  const hint = known.length === 0 ? "It has none" : relay === undefined ? `Give --relay: ${known.join(", ")}` : suggestion(relay, known);
+  const hint =
+    known.length === 0
+      ? "It has none"
+      : relay === undefined
+        ? `Give --relay: ${known.join(", ")}`
+        : suggestion(relay, known);
   throw new UsageError(`--requeue sends by a relay of the configuration. ${hint}`, { command });
 }
 
@@ -118,9 +129,11 @@ function textOf(report: AuditReport): string {
     lines.push(
       `${plural(backlog.pending, "message")} not published yet${backlog.oldestAgeMs === null ? "" : `, the first for ${formatMs(backlog.oldestAgeMs)}`}`,
     );
-  if (skipped > 0) lines.push(`${plural(skipped, "message")} left out by the relay: a new start, a rewind to now or a rebase`);
+  if (skipped > 0)
+    lines.push(`${plural(skipped, "message")} left out by the relay: a new start, a rewind to now or a rebase`);
   if (unjudged > 0) lines.push(`${plural(unjudged, "message")} cannot be judged: their receipts are past their time`);
-  if (keptSince !== null) lines.push(`Messages from before ${formatTime(keptSince)} cannot be judged: they may be gone from the log`);
+  if (keptSince !== null)
+    lines.push(`Messages from before ${formatTime(keptSince)} cannot be judged: they may be gone from the log`);
   if (requeued !== null)
     lines.push(
       `Sent ${plural(requeued.sent, "message")} again${requeued.failed === 0 ? "" : `, ${requeued.failed} not: ${requeued.error ?? "refused"}`}`,

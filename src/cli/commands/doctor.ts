@@ -12,7 +12,8 @@ export const doctorCommand: Command = defineCommand({
   name: "doctor",
   summary: "what is wrong, what comes of it and how to mend it",
   usage: ["doctor [--only CHECK,CHECK] [--fail-on error|warning|info]", "doctor --list"],
-  about: "Looks at the database and the relays, and changes nothing. A check that fails or takes too long hides no other.",
+  about:
+    "Looks at the database and the relays, and changes nothing. A check that fails or takes too long hides no other.",
   flags: {
     only: { kind: "list", help: "only these checks" },
     "fail-on": {

@@ -5,6 +5,7 @@ import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
+import { mongoChecks } from "./doctor.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
@@ -128,6 +129,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     migrator: { ...migrator, check },
     maintenance: toldMaintenance("mongodb", createMaintenance({ tables })),
     admin: createAdmin({ tables, receiptRetentionMs }),
+    checks: mongoChecks({ database, names, tables, transactions, retentionMs }),
     classify,
     // Only the writer ever sees it.
     ...(transactions ? {} : { withoutTransaction: WITHOUT_TRANSACTION as never }),

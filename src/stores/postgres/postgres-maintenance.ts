@@ -178,17 +178,7 @@ class Segments {
 
   /** Relays that have not settled everything in a segment. */
   async #holders(n: string): Promise<string[]> {
-    const names = this.#names;
-    const table = names.of(`message_${n}`);
-    if (!(await this.#exists(n))) return [];
-    const rows = await this.#options.sql.query(
-      `select distinct c.relay from ${names.cursor} c where
-         (select m.xid from ${table} m where m.xid >= pg_catalog.pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
-         or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where
-              (select m.xid from ${table} m where m.xid >= x and m.xid <= x and m.position > c.floor order by m.xid limit 1) is not null)
-       union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
-    );
-    return rows.map((row) => row[0]!);
+    return (await this.#exists(n)) ? segmentHolders(this.#options.sql, this.#names, n) : [];
   }
 
   async #drop(n: string): Promise<boolean> {
@@ -242,6 +232,19 @@ class Segments {
        join ${table} m on m.position = p.position on conflict do nothing`,
     );
   }
+}
+
+/** Relays that have not settled everything in a segment that is there. */
+export async function segmentHolders(sql: SqlRunner, names: Names, n: string): Promise<string[]> {
+  const table = names.of(`message_${n}`);
+  const rows = await sql.query(
+    `select distinct c.relay from ${names.cursor} c where
+       (select m.xid from ${table} m where m.xid >= pg_catalog.pg_snapshot_xmax(c.prev) and m.position > c.floor order by m.xid limit 1) is not null
+       or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where
+            (select m.xid from ${table} m where m.xid >= x and m.xid <= x and m.position > c.floor order by m.xid limit 1) is not null)
+     union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
+  );
+  return rows.map((row) => row[0]!);
 }
 
 /** Finds what nobody needs any more by indexes, so that a table which has nothing to delete is not read. */

@@ -5,6 +5,7 @@ import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
+import { postgresChecks } from "./doctor.ts";
 import { createAdmin } from "./postgres-admin.ts";
 import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
 import { databaseOf } from "./postgres-client.ts";
@@ -97,6 +98,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs }),
     ),
     admin: createAdmin({ database, sql, names, receiptRetentionMs }),
+    checks: postgresChecks({ database, names, segmentMs, retentionMs }),
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),

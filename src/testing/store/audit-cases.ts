@@ -118,7 +118,7 @@ export const auditCases: readonly StoreCase[] = [
       assert.match(report.findings[0]?.lastError ?? "", /no funds/);
       assert.deepEqual([report.failed, report.unhandled, report.arrived], [1, 1, 2]);
       const strict = await auditOf(context, { lateMs: 0 });
-      assert.ok(strict.late + strict.arrived === 2 && strict.clean === false);
+      assert.ok(strict.late + strict.arrived === 2 && !strict.clean);
       const patient = await auditOf(context, { graceMs: HOUR_MS, lateMs: HOUR_MS });
       assert.deepEqual([found(patient), patient.underway, patient.arrived], [[], 2, 2]);
     },

@@ -26,7 +26,7 @@ async function sideOf(kind: "postgres" | "mongodb"): Promise<Side> {
     const database = await outboxDatabase();
     return {
       url: database.url,
-      store: database.store as Store,
+      store: database.store,
       transaction: (run) => inTransaction(database.pool, (tx) => run(tx as never)),
       [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
     };
@@ -37,9 +37,8 @@ async function sideOf(kind: "postgres" | "mongodb"): Promise<Side> {
   await store.migrator.migrate();
   return {
     url: database.url,
-    store: store as Store,
-    transaction: (run) =>
-      client.withSession((session) => session.withTransaction(() => run(session as never))) as Promise<unknown>,
+    store,
+    transaction: (run) => client.withSession((session) => session.withTransaction(() => run(session as never))),
     [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
   };
 }
@@ -52,7 +51,7 @@ describe.skipIf(!hasPostgres())("an audit between stores", () => {
     skip(slot.skipped, slot.reason);
     await using from = await sideOf(fromKind);
     await using to = await sideOf(toKind);
-    const outbox = createOutbox({ store: from.store as Store<object> });
+    const outbox = createOutbox({ store: from.store });
     const ids = Array.from({ length: 2500 }, (_, n) => (n % 3 === 0 ? [`chosen-${n}`] : []));
     for (let at = 0; at < ids.length; at += 500) {
       await from.transaction((tx) =>
@@ -94,7 +93,19 @@ describe.skipIf(!hasPostgres())("an audit between stores", () => {
     expect(effects).toHaveLength(2500);
     expect(new Set(effects).size).toBe(2500);
     using project = projectFolder();
-    const args = ["audit", "--from", from.url, "--to", to.url, "--consumer", "payments", "--grace", "0s", "--since", "1h"];
+    const args = [
+      "audit",
+      "--from",
+      from.url,
+      "--to",
+      to.url,
+      "--consumer",
+      "payments",
+      "--grace",
+      "0s",
+      "--since",
+      "1h",
+    ];
     const { code, stdout, stderr } = await runCli(args, { cwd: project.path });
     expect(code, stderr).toBe(0);
     expect(stdout).toMatch(/2,500 messages: 2500 arrived, 0 on their way, 0 missing/);
@@ -109,7 +120,9 @@ describe.skipIf(!hasPostgres())("an audit between stores", () => {
     for (const name of ["one", "two"])
       await createRelay({ store, name, publisher: createMemoryPublisher() }).drainOnce({ deadlineMs: 5000 });
     await expect(audit(range)).rejects.toThrow(/2 relays deliver these streams. Name one of one, two/);
-    await expect(audit({ ...range, relay: "three" })).rejects.toThrow(/There is no relay "three". Name one of one, two/);
+    await expect(audit({ ...range, relay: "three" })).rejects.toThrow(
+      /There is no relay "three". Name one of one, two/,
+    );
     expect(await audit({ ...range, relay: "two" })).toMatchObject({ checked: 0, clean: true });
     await expect(audit({ ...range, until: since })).rejects.toThrow(/until is not after since/);
     await expect(audit({ ...range, consumer: "not a name" })).rejects.toThrow(/consumer/);

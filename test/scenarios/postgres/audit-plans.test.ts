@@ -41,7 +41,12 @@ describe.skipIf(!hasPostgres())(`an audit over a log of ${ROWS} messages of ${DA
        from txbox.message where position % 1000 <> 0`,
     );
     await database.pool.query("vacuum analyze txbox.message");
-    const relay = createRelay({ store: database.store, name: "r", publisher: createMemoryPublisher(), start: "earliest" });
+    const relay = createRelay({
+      store: database.store,
+      name: "r",
+      publisher: createMemoryPublisher(),
+      start: "earliest",
+    });
     await relay.drainOnce({ deadlineMs: 300_000 });
   }, 600_000);
   afterAll(() => database?.[Symbol.asyncDispose]());
