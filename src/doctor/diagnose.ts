@@ -40,17 +40,21 @@ export async function diagnose(store: Store, options: DiagnoseOptions = {}): Pro
   return wanted.toSorted((a, b) => RANK.indexOf(a.severity) - RANK.indexOf(b.severity));
 }
 
-/** Every check of a store, with those that `diagnose` begins with. */
-export function checksOf(store: Store): readonly HealthCheck[] {
+function checksOf(store: Store): readonly HealthCheck[] {
   return [...commonChecks(store), ...(store.checks ?? [])];
 }
 
-/** What `diagnose` begins with: without a connection nothing else can be looked at, without the schema no table. */
-export const FIRST_CHECKS: readonly Pick<HealthCheck, "name" | "looksAt">[] = [
-  { name: "connection", looksAt: "whether the database can be reached" },
-  { name: "search_path", looksAt: "whether PostgreSQL's own functions are found first" },
-  { name: "schema", looksAt: "whether the tables are there, and of this version" },
-];
+/** Name and subject of everything that `diagnose` looks at, in its order. */
+export function checkList(store: Store): readonly Pick<HealthCheck, "name" | "looksAt">[] {
+  return [
+    { name: "connection", looksAt: "whether the database can be reached" },
+    ...(store.name === "postgres"
+      ? [{ name: "search_path", looksAt: "whether PostgreSQL's own functions are found first" }]
+      : []),
+    { name: "schema", looksAt: "whether the tables are there, and of this version" },
+    ...checksOf(store),
+  ];
+}
 
 interface Reach {
   has: "nothing" | "server" | "tables";

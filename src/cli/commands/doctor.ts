@@ -1,6 +1,6 @@
 import type { Severity } from "../../core/contracts.ts";
 import { printable } from "../../core/printable.ts";
-import { checksOf, diagnose, FIRST_CHECKS, type Diagnosis } from "../../doctor/diagnose.ts";
+import { checkList, diagnose, type Diagnosis } from "../../doctor/diagnose.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { EXIT } from "../exit-code.ts";
 import { formatTable } from "../format-table.ts";
@@ -30,7 +30,7 @@ export const doctorCommand: Command = defineCommand({
   ],
   async run(context, { flags }) {
     const { store, where } = await context.openUnchecked();
-    const checks = [...FIRST_CHECKS, ...checksOf(store)];
+    const checks = checkList(store);
     const names = checks.map(({ name }) => name);
     const unknown = flags.only?.find((name) => !names.includes(name));
     if (unknown !== undefined)

@@ -130,7 +130,10 @@ async function timeToLive({ database, names, tables, retentionMs }: DoctorOption
 async function wakeUp({ database, tables }: DoctorOptions): Promise<Symptom[]> {
   const { setName } = await database.db.command({ hello: 1 });
   if (typeof setName !== "string") return [];
-  const stream = tables.outbox.raw.watch([{ $match: { operationType: "none" } }], { maxAwaitTimeMS: 1 });
+  const stream = tables.outbox.raw.watch([{ $match: { operationType: "none" } }], {
+    maxAwaitTimeMS: 1,
+    readConcern: { level: "majority" },
+  });
   try {
     await stream.tryNext();
     return [];
