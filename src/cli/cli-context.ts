@@ -39,6 +39,8 @@ export class CliContext implements AsyncDisposable {
   #loaded: Promise<LoadedConfig> | undefined;
   #opened: Promise<OpenStore> | undefined;
   readonly #others: Promise<OpenStore>[] = [];
+  /** Where the store is that could not be used, when it is not the own one. */
+  #failed: string | undefined;
 
   constructor(options: CliContextOptions) {
     this.output = options.output;
@@ -83,13 +85,18 @@ export class CliContext implements AsyncDisposable {
     const opening = this.#openOther(which, flag);
     this.#others.push(opening);
     const opened = await opening;
-    await opened.store.migrator.check();
+    try {
+      await opened.store.migrator.check();
+    } catch (error) {
+      this.#failed = opened.where;
+      throw error;
+    }
     return opened;
   }
 
   /** Where the store is, for messages about one that could not be reached. */
   async where(): Promise<string | undefined> {
-    return (await this.#opened?.catch(() => undefined))?.where;
+    return this.#failed ?? (await this.#opened?.catch(() => undefined))?.where;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -139,7 +146,9 @@ export class CliContext implements AsyncDisposable {
     const known = Object.keys(config.stores ?? {});
     if (!isUrl && (named === undefined || !known.includes(which))) {
       const hint = known.length === 0 ? "The configuration has no stores" : suggestion(which, known);
-      throw new UsageError(`${flag}: "${which}" is neither a database URL nor a name of \`stores\`. ${hint}`);
+      // What is no name may hold a password.
+      const shown = /^[\w.-]{1,100}$/.test(which) ? `"${which}"` : "its value";
+      throw new UsageError(`${flag}: ${shown} is neither a database URL nor a name of \`stores\`. ${hint}`);
     }
     const isStore = typeof named === "function" || (named !== undefined && "admin" in named);
     return openStore({

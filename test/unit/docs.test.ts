@@ -78,6 +78,9 @@ describe("reference", () => {
     ["src/brokers/kafka/pipeline/kafka-pipeline.ts", "KafkaPipelineOptions", "docs/brokers/kafka.md"],
     ["src/brokers/kafka/kafka-topics.ts", "DeclareTopics", "docs/brokers/kafka.md"],
     ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
+    ["src/audit/audit-options.ts", "AuditOptions", "docs/audit.md"],
+    ["src/audit/audit-report.ts", "AuditReport", "docs/audit.md"],
+    ["src/doctor/diagnose.ts", "DiagnoseOptions", "docs/doctor.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
   ])("%s: every field of %s is in %s", (source, name, path) => {
     const { text } = page(path);
