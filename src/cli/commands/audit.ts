@@ -81,8 +81,13 @@ export const auditCommand: Command = defineCommand({
         onProgress: telling(context),
       });
       context.output.result(report, () => textOf(report));
-      if (report.requeued !== null && report.requeued.failed > 0) return EXIT.failed;
-      return report.clean ? EXIT.ok : EXIT.found;
+      if (report.requeued !== null && report.requeued.failed > 0) {
+        context.output.note(`txbox: ${report.requeued.failed} of the missing messages were not sent again`);
+        return EXIT.failed;
+      }
+      if (report.clean) return EXIT.ok;
+      context.output.note("txbox: not everything has arrived, or could be judged");
+      return EXIT.found;
     } finally {
       await requeue?.close?.();
     }

@@ -51,9 +51,11 @@ export const doctorCommand: Command = defineCommand({
     const looked = flags.only ?? names;
     const hidden = findings.map((one) => ({ ...one, finding: context.output.secrets.hide(one.finding) }));
     context.output.result({ where, checks: looked, findings: hidden }, () => textOf(where, looked.length, hidden));
-    if (findings.some(({ check }) => check === "connection")) return EXIT.unreachable;
     const least = RANK.indexOf((flags["fail-on"] as Severity | undefined) ?? "warning");
-    return findings.some(({ severity }) => RANK.indexOf(severity) <= least) ? EXIT.found : EXIT.ok;
+    const grave = findings.filter(({ severity }) => RANK.indexOf(severity) <= least);
+    if (grave.length === 0) return EXIT.ok;
+    context.output.note(`txbox: ${plural(grave.length, "finding")}: ${grave.map(({ check }) => check).join(", ")}`);
+    return grave.some(({ check }) => check === "connection") ? EXIT.unreachable : EXIT.found;
   },
 });
 
