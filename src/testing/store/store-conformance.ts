@@ -5,6 +5,7 @@ import { claimCases } from "./claim-cases.ts";
 import { contentCases } from "./content-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
+import { doctorCases } from "./doctor-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
 import { historyCases } from "./history-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
@@ -40,6 +41,7 @@ export const storeConformance: readonly StoreCase[] = [
   ...statusCases,
   ...figuresCases,
   ...auditCases,
+  ...doctorCases,
   ...ledgerCases,
   ...upkeepCases,
   ...restoreCases,

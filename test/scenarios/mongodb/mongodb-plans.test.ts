@@ -174,7 +174,8 @@ it.for(BY)(
         for (const explained of single.slice(0, 3)) {
           const plan = await db.command({ explain: explained, verbosity: "queryPlanner" });
           const byTime = (explained as { hint?: unknown }).hint === "txbox_done";
-          if (stagesOf(plan).includes("COLLSCAN") || (byTime && stagesOf(plan).includes("SORT"))) scans.push(JSON.stringify(explained).slice(0, 400));
+          if (stagesOf(plan).includes("COLLSCAN") || (byTime && stagesOf(plan).includes("SORT")))
+            scans.push(JSON.stringify(explained).slice(0, 400));
         }
       }
       expect(commands.size).toBeGreaterThan(20);
