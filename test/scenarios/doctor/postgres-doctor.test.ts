@@ -52,7 +52,7 @@ afterAll(async () => {
 });
 
 /** What the doctor says under this name, which is what the test is about. */
-async function findings(check: string, store: Store = database.store as Store): Promise<Diagnosis[]> {
+async function findings(check: string, store: Store = database.store): Promise<Diagnosis[]> {
   provoked.add(check);
   const found = await diagnose(store, { only: [check] });
   for (const { finding, consequence, fix } of found) {
@@ -112,7 +112,7 @@ describe("the doctor on PostgreSQL", () => {
   it("durability: settings that lose commits", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
     const pool = openPool(`${database.url}?options=${encodeURIComponent("-c synchronous_commit=off")}`);
-    const found = await findings("durability", createPostgresStore({ client: pool }) as Store);
+    const found = await findings("durability", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual(["fsync is off", "synchronous_commit is off for this role"]);
     await pool.end();
   });
@@ -123,7 +123,7 @@ describe("the doctor on PostgreSQL", () => {
     await standby.caughtUp();
     const url = Object.assign(new URL(standby.url), { pathname: new URL(database.url).pathname }).href;
     const pool = openPool(url);
-    expect(await findings("standby", createPostgresStore({ client: pool }) as Store)).toMatchObject([
+    expect(await findings("standby", createPostgresStore({ client: pool }))).toMatchObject([
       { severity: "error", fix: expect.stringMatching(/primary/) },
     ]);
     await pool.end();
@@ -158,7 +158,7 @@ describe("the doctor on PostgreSQL", () => {
     skip(slot.skipped, slot.reason);
     await using starved = await fresh();
     await createRelay({ store: starved.store, name: "r", publisher: createMemoryPublisher() }).drainOnce();
-    expect(await findings("vacuum", starved.store as Store)).toEqual([]);
+    expect(await findings("vacuum", starved.store)).toEqual([]);
     await starved.query("alter system set autovacuum = off");
     await starved.query("select pg_reload_conf()");
     await until(async () => (await starved.value("show autovacuum")) === "off", { what: "autovacuum off" });
@@ -169,7 +169,7 @@ describe("the doctor on PostgreSQL", () => {
       what: "statistics",
       timeoutMs: 20_000,
     });
-    expect((await findings("vacuum", starved.store as Store)).map(({ finding }) => finding)).toEqual([
+    expect((await findings("vacuum", starved.store)).map(({ finding }) => finding)).toEqual([
       "autovacuum is off",
       expect.stringMatching(/txbox\.cursor has 1\d{4} dead rows beside \d+/),
     ]);
@@ -186,9 +186,9 @@ describe("the doctor on PostgreSQL", () => {
     const store = createPostgresStore({ client: pool });
     await store.migrator.migrate();
     const few = openPool(small.url, 1);
-    expect(await findings("connections", createPostgresStore({ client: few }) as Store)).toEqual([]);
+    expect(await findings("connections", createPostgresStore({ client: few }))).toEqual([]);
     const held = await Promise.all(Array.from({ length: 8 }, () => pool.connect()));
-    expect(await findings("connections", createPostgresStore({ client: few }) as Store)).toMatchObject([
+    expect(await findings("connections", createPostgresStore({ client: few }))).toMatchObject([
       { severity: "warning", finding: expect.stringMatching(/of 9 connections are in use/) },
     ]);
     for (const client of held) client.release();
@@ -215,35 +215,44 @@ describe("the doctor on PostgreSQL", () => {
     expect((await runCli(args)).code).toBe(0);
   });
 
-  it.for(["session", "transaction", "statement"] as const)(
-    "pooler: PgBouncer in %s mode",
-    async (poolMode, { skip }) => {
-      skip(slot.skipped, slot.reason);
-      expect(await findings("pooler")).toEqual([]);
-      await using bouncer = await startPgBouncer({ postgresUrl: slot.server.url, poolMode });
-      const url = Object.assign(new URL(bouncer.url), { pathname: new URL(database.url).pathname }).href;
-      const pool = openPool(url);
-      const store = createPostgresStore({ client: pool }) as Store;
-      const found = await findings("pooler", store);
-      if (poolMode === "statement") {
-        expect(found).toMatchObject([{ severity: "error", fix: expect.stringMatching(/pool_mode = transaction/) }]);
-        // Whatever needs a transaction could not be looked at, and says so; nothing is hidden.
-        const all = await diagnose(store);
-        expect(all.filter(({ check }) => check === "pooler")).toHaveLength(1);
-        expect(all.filter(({ finding }) => finding.includes("could not be looked at")).length).toBeGreaterThan(5);
-      } else {
-        expect(found).toMatchObject([{ severity: "info", finding: expect.stringMatching(/pooler is between/) }]);
-      }
+  async function behind(
+    poolMode: "session" | "transaction" | "statement",
+  ): Promise<AsyncDisposable & { store: Store }> {
+    const bouncer = await startPgBouncer({ postgresUrl: slot.server.url, poolMode });
+    const pool = openPool(Object.assign(new URL(bouncer.url), { pathname: new URL(database.url).pathname }).href);
+    const close = async (): Promise<void> => {
       await pool.end();
-    },
-  );
+      await bouncer.stop();
+    };
+    return { store: createPostgresStore({ client: pool }), [Symbol.asyncDispose]: close };
+  }
+
+  it.for(["session", "transaction"] as const)("pooler: PgBouncer in %s mode", async (poolMode, { skip }) => {
+    skip(slot.skipped, slot.reason);
+    expect(await findings("pooler")).toEqual([]);
+    await using bouncer = await behind(poolMode);
+    expect(await findings("pooler", bouncer.store)).toMatchObject([
+      { severity: "info", finding: expect.stringMatching(/pooler is between/) },
+    ]);
+  });
+
+  it("pooler: PgBouncer in statement mode, where nothing else can be looked at, which is said", async ({ skip }) => {
+    skip(slot.skipped, slot.reason);
+    await using bouncer = await behind("statement");
+    expect(await findings("pooler", bouncer.store)).toMatchObject([
+      { severity: "error", fix: expect.stringMatching(/pool_mode = transaction/) },
+    ]);
+    const all = await diagnose(bouncer.store);
+    expect(all.filter(({ check }) => check === "pooler")).toHaveLength(1);
+    expect(all.filter(({ finding }) => finding.includes("could not be looked at")).length).toBeGreaterThan(5);
+  });
 
   it("timeouts that cut off what has to end", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
     expect(await findings("timeouts")).toEqual([]);
     const options = "-c statement_timeout=1000 -c idle_in_transaction_session_timeout=2s";
     const pool = openPool(`${database.url}?options=${encodeURIComponent(options)}`);
-    const found = await findings("timeouts", createPostgresStore({ client: pool }) as Store);
+    const found = await findings("timeouts", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual([
       "statement_timeout of this role is 1000 ms",
       "idle_in_transaction_session_timeout of this role is 2000 ms",
@@ -257,7 +266,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("row_security")).toEqual([]);
     await database.query(`grant usage on schema txbox to ${role}; grant select on txbox.migration to ${role}`);
     const pool = openPool(as(database.url, role));
-    const store = createPostgresStore({ client: pool }) as Store;
+    const store = createPostgresStore({ client: pool });
     expect(await findings("rights", store)).toMatchObject([
       { severity: "error", finding: expect.stringMatching(/may neither enqueue/) },
     ]);
@@ -283,27 +292,27 @@ describe("the doctor on PostgreSQL", () => {
     await using original = await fresh();
     await original.enqueue(series("a", 10));
     await createRelay({ store: original.store, name: "to-rabbit", publisher: createMemoryPublisher() }).drainOnce();
-    expect(await findings("restored_copy", original.store as Store)).toEqual([]);
-    expect(await findings("position_counter", original.store as Store)).toEqual([]);
+    expect(await findings("restored_copy", original.store)).toEqual([]);
+    expect(await findings("position_counter", original.store)).toEqual([]);
     await using copy = await fresh();
     await copyRows(original.pool, copy.pool, { sequences: false });
-    expect(await findings("restored_copy", copy.store as Store)).toMatchObject([
+    expect(await findings("restored_copy", copy.store)).toMatchObject([
       {
         severity: "error",
         finding: expect.stringMatching(/progress of to-rabbit/),
         fix: expect.stringMatching(/txbox rebase/),
       },
     ]);
-    expect(await findings("position_counter", copy.store as Store)).toMatchObject([{ severity: "error" }]);
+    expect(await findings("position_counter", copy.store)).toMatchObject([{ severity: "error" }]);
     await copy.store.rebase();
-    expect(await findings("restored_copy", copy.store as Store)).toEqual([]);
-    expect(await findings("position_counter", copy.store as Store)).toEqual([]);
+    expect(await findings("restored_copy", copy.store)).toEqual([]);
+    expect(await findings("position_counter", copy.store)).toEqual([]);
     // Ids of a server that had run for longer, and no relay yet.
     await using younger = await fresh();
     await younger.query(
       `insert into txbox.message (xid, size, lane, id, stream, type, payload) values ('4000000000', 1, 0, 'x', 's', 't', '1')`,
     );
-    expect(await findings("restored_copy", younger.store as Store)).toMatchObject([
+    expect(await findings("restored_copy", younger.store)).toMatchObject([
       { finding: expect.stringMatching(/has not reached \(4000000000\)/) },
     ]);
   });
@@ -319,16 +328,16 @@ describe("the doctor on PostgreSQL", () => {
       maintenance: false,
     }).drainOnce();
     await old.enqueue(series("a", 3));
-    expect(await findings("maintenance", old.store as Store)).toEqual([]);
+    expect(await findings("maintenance", old.store)).toEqual([]);
     await old.query("update txbox.segment set opened_at = now() - interval '4 days' where opened_at is not null");
-    expect(await findings("maintenance", old.store as Store)).toMatchObject([
+    expect(await findings("maintenance", old.store)).toMatchObject([
       { finding: expect.stringMatching(/open for 4 days: maintenance does not run/) },
     ]);
     await quick.maintenance.run();
-    expect(await findings("maintenance", old.store as Store)).toEqual([]);
-    expect(await findings("retention", old.store as Store)).toEqual([]);
+    expect(await findings("maintenance", old.store)).toEqual([]);
+    expect(await findings("retention", old.store)).toEqual([]);
     await old.query("update txbox.segment set closed_at = now() - interval '9 days' where closed_at is not null");
-    expect(await findings("retention", old.store as Store)).toMatchObject([
+    expect(await findings("retention", old.store)).toMatchObject([
       {
         finding: expect.stringMatching(/closed 9 days ago and is kept for to-rabbit/),
         fix: expect.stringMatching(/relays drop to-rabbit/),
@@ -340,22 +349,22 @@ describe("the doctor on PostgreSQL", () => {
       publisher: createMemoryPublisher(),
       maintenance: false,
     }).drainOnce();
-    expect(await findings("retention", old.store as Store)).toMatchObject([
+    expect(await findings("retention", old.store)).toMatchObject([
       { finding: expect.stringMatching(/nothing needs it any more/) },
     ]);
     await old.store.maintenance.run();
-    expect(await findings("retention", old.store as Store)).toEqual([]);
+    expect(await findings("retention", old.store)).toEqual([]);
   });
 
   it("receipt_days that are missing", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
     await using inbox = await fresh();
-    expect(await findings("receipt_days", inbox.store as Store)).toEqual([]);
+    expect(await findings("receipt_days", inbox.store)).toEqual([]);
     await inbox.store.maintenance.run();
-    expect(await findings("receipt_days", inbox.store as Store)).toEqual([]);
+    expect(await findings("receipt_days", inbox.store)).toEqual([]);
     const day = String(await inbox.value("select to_char((now() at time zone 'utc')::date, 'YYYYMMDD')"));
     await inbox.query(`drop table txbox.receipt_${day}`);
-    expect(await findings("receipt_days", inbox.store as Store)).toMatchObject([
+    expect(await findings("receipt_days", inbox.store)).toMatchObject([
       { severity: "warning", finding: `There is no partition for receipts of ${day}` },
     ]);
   });
@@ -364,17 +373,17 @@ describe("the doctor on PostgreSQL", () => {
     skip(slot.skipped, slot.reason);
     await using stuck = await fresh();
     const consumer = await joined(
-      stuck.store as never,
+      stuck.store,
       { relay: "to-rabbit" },
       {
         judge: ({ key }) =>
           key === "a" ? retry(6, 60_000, "no such queue") : key === "b" ? dead(10, true) : PUBLISHED,
       },
     );
-    expect(await findings("stuck_keys", stuck.store as Store)).toEqual([]);
+    expect(await findings("stuck_keys", stuck.store)).toEqual([]);
     await stuck.enqueue([...series("a", 1), ...series("b", 2), ...series("c", 1)]);
     await consumer.drain();
-    expect(await findings("stuck_keys", stuck.store as Store)).toMatchObject([
+    expect(await findings("stuck_keys", stuck.store)).toMatchObject([
       {
         finding: expect.stringMatching(
           /^Key a of \w+ has failed 6 times at relay to-rabbit \(one of 1\): no such queue/,
@@ -383,12 +392,12 @@ describe("the doctor on PostgreSQL", () => {
       { finding: expect.stringMatching(/^Key b of \w+ stands still at relay to-rabbit behind a dead letter/) },
     ]);
 
-    expect(await findings("invalid_indexes", stuck.store as Store)).toEqual([]);
+    expect(await findings("invalid_indexes", stuck.store)).toEqual([]);
     await stuck.query(
       "insert into txbox.batch (relay, upto, after, lanes, messages, prev, cur) select 'to-rabbit', n, 0, 0, 0, '1:1:', '1:1:' from generate_series(1, 2) n",
     );
     await expect(stuck.query("create unique index concurrently half on txbox.batch (relay)")).rejects.toThrow(/unique/);
-    expect(await findings("invalid_indexes", stuck.store as Store)).toMatchObject([
+    expect(await findings("invalid_indexes", stuck.store)).toMatchObject([
       {
         finding: "Index txbox.half of txbox.batch is invalid",
         fix: expect.stringMatching(/reindex index concurrently txbox\.half/),
@@ -396,7 +405,7 @@ describe("the doctor on PostgreSQL", () => {
     ]);
 
     await using many = await fresh();
-    expect(await findings("jit", many.store as Store)).toEqual([]);
+    expect(await findings("jit", many.store)).toEqual([]);
     const quick = createPostgresStore({ client: many.pool, segmentMs: 1, retentionMs: DAY_MS });
     for (let i = 0; i < 21; i++) {
       await many.enqueue(series("a", 1));
@@ -404,7 +413,7 @@ describe("the doctor on PostgreSQL", () => {
       await quick.maintenance.run();
     }
     const eager = openPool(`${many.url}?options=${encodeURIComponent("-c jit=on")}`);
-    expect(await findings("jit", createPostgresStore({ client: eager }) as Store)).toMatchObject([
+    expect(await findings("jit", createPostgresStore({ client: eager }))).toMatchObject([
       { severity: "info", finding: expect.stringMatching(/log has 2\d segments/) },
     ]);
     await eager.end();
@@ -415,7 +424,7 @@ describe("the doctor on PostgreSQL", () => {
   }) => {
     skip(slot.skipped, slot.reason);
     await using on = await fresh();
-    const store = on.store as Store;
+    const store = on.store;
     const publisher = createMemoryPublisher();
     const relay = createRelay({ store, name: "to-rabbit", publisher, maxAttempts: 1, maintenance: false });
     await relay.drainOnce();
@@ -458,7 +467,7 @@ describe("the doctor on PostgreSQL", () => {
       "select pg_current_xact_id_if_assigned(), sum(n_tup_ins + n_tup_upd + n_tup_del)::text as written from pg_stat_user_tables",
     );
     await diagnose(on.store);
-    const store = on.store as Store;
+    const store = on.store;
     const hanging: Store = {
       ...store,
       checks: [
@@ -489,7 +498,7 @@ describe("the doctor on PostgreSQL", () => {
   it("long_transactions and prepared_transactions that were left open", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
     const pool = openPool(left.url);
-    const store = createPostgresStore({ client: pool }) as Store;
+    const store = createPostgresStore({ client: pool });
     await sleep(Math.max(0, 31_000 - (performance.now() - begunAt)));
     expect(await findings("long_transactions", store)).toMatchObject([
       {
@@ -513,7 +522,7 @@ describe("the doctor on PostgreSQL", () => {
 
   it("was asked for everything that it looks at", ({ skip }) => {
     skip(slot.skipped, slot.reason);
-    const all = checkList(database.store as Store).map(({ name }) => name);
+    const all = checkList(database.store).map(({ name }) => name);
     expect([...provoked].sort()).toEqual(all.toSorted());
   });
 });
