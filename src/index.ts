@@ -27,6 +27,10 @@ export {
   type StoreWatch,
   type WatchStoreOptions,
 } from "./observability/watch-store.ts";
+export { audit } from "./audit/audit.ts";
+export type { AuditOptions } from "./audit/audit-options.ts";
+export type { AuditFinding, AuditOutcome, AuditProgress, AuditReport, RequeueReport } from "./audit/audit-report.ts";
+export { diagnose, type Diagnosis, type DiagnoseOptions } from "./doctor/diagnose.ts";
 export type { OnDead, RelayOptions } from "./relay/relay-options.ts";
 export type { RelayTotals } from "./relay/relay-worker.ts";
 export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./inbox/inbox.ts";
@@ -53,5 +57,6 @@ export {
   type DatabaseConfig,
   type ReconcilerConfig,
   type RelayConfig,
+  type StoreConfig,
   type TxboxConfig,
 } from "./config/define-config.ts";

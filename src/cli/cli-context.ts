@@ -3,6 +3,8 @@ import { loadConfig, type LoadedConfig } from "./load-config.ts";
 import { openStore, type OpenStore } from "./open-store.ts";
 import { secretsOf } from "./database-url.ts";
 import type { Output } from "./output.ts";
+import { suggestion } from "./parse-flags.ts";
+import { UsageError } from "./usage-error.ts";
 import { LATE, within } from "./within.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -36,6 +38,9 @@ export class CliContext implements AsyncDisposable {
   readonly #env: Environment;
   #loaded: Promise<LoadedConfig> | undefined;
   #opened: Promise<OpenStore> | undefined;
+  readonly #others: Promise<OpenStore>[] = [];
+  /** Where the store is that could not be used, when it is not the own one. */
+  #failed: string | undefined;
 
   constructor(options: CliContextOptions) {
     this.output = options.output;
@@ -74,14 +79,31 @@ export class CliContext implements AsyncDisposable {
     return opened;
   }
 
+  /** Another store, by its URL or its name in the configuration, after the same check; undefined: the own one. */
+  async openOther(which: string | undefined, flag: string): Promise<OpenStore> {
+    if (which === undefined) return this.open();
+    const opening = this.#openOther(which, flag);
+    this.#others.push(opening);
+    const opened = await opening;
+    try {
+      await opened.store.migrator.check();
+    } catch (error) {
+      this.#failed = opened.where;
+      throw error;
+    }
+    return opened;
+  }
+
   /** Where the store is, for messages about one that could not be reached. */
   async where(): Promise<string | undefined> {
-    return (await this.#opened?.catch(() => undefined))?.where;
+    return this.#failed ?? (await this.#opened?.catch(() => undefined))?.where;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     const closing = [
-      this.#closing("The connection", async () => (await this.#opened?.catch(() => undefined))?.close()),
+      ...[this.#opened, ...this.#others].map((opened) =>
+        this.#closing("The connection", async () => (await opened?.catch(() => undefined))?.close()),
+      ),
       this.#closing("close() of the configuration", async () => {
         const loaded = await this.#loaded?.catch(() => undefined);
         await loaded?.config.close?.();
@@ -110,6 +132,32 @@ export class CliContext implements AsyncDisposable {
       url,
       ...(await this.names()),
       fromPgEnvironment,
+      cwd: this.cwd,
+      configDeadlineMs: this.configDeadlineMs,
+      hide: (text) => this.#hide(text),
+    });
+  }
+
+  async #openOther(which: string, flag: string): Promise<OpenStore> {
+    const { config } = await this.loadConfig();
+    const isUrl = /^[a-z][a-z0-9+.-]*:/i.test(which);
+    if (isUrl) this.#hide(which);
+    const named = isUrl ? undefined : config.stores?.[which];
+    const known = Object.keys(config.stores ?? {});
+    if (!isUrl && (named === undefined || !known.includes(which))) {
+      const hint = known.length === 0 ? "The configuration has no stores" : suggestion(which, known);
+      // What is no name may hold a password.
+      const shown = /^[\w.-]{1,100}$/.test(which) ? `"${which}"` : "its value";
+      throw new UsageError(`${flag}: ${shown} is neither a database URL nor a name of \`stores\`. ${hint}`);
+    }
+    const isStore = typeof named === "function" || (named !== undefined && "admin" in named);
+    return openStore({
+      config: isStore ? { store: named } : { database: named ?? config.database ?? {} },
+      named: `stores.${which}`,
+      url: isUrl ? { text: which, from: flag } : undefined,
+      // A named store says where its tables are; a URL goes with the flags.
+      ...(isUrl ? await this.names() : { schema: undefined, tablePrefix: undefined }),
+      fromPgEnvironment: false,
       cwd: this.cwd,
       configDeadlineMs: this.configDeadlineMs,
       hide: (text) => this.#hide(text),

@@ -6,6 +6,7 @@ export const EXIT = {
   schema: 3,
   unreachable: 4,
   refused: 5,
+  found: 6,
 } as const;
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
@@ -17,4 +18,5 @@ export const EXIT_MEANINGS: readonly (readonly [ExitCode, string])[] = [
   [EXIT.schema, "the txbox schema is missing, outdated or newer than this version"],
   [EXIT.unreachable, "the database cannot be reached or refused the login"],
   [EXIT.refused, "refused: the server is a standby, or the database is a restored copy"],
+  [EXIT.found, "an audit or the doctor found something"],
 ];

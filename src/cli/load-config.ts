@@ -12,7 +12,14 @@ import { LATE, within } from "./within.ts";
 const FILES = ["txbox.config.ts", "txbox.config.mts", "txbox.config.js", "txbox.config.mjs"];
 
 /** Complete by construction: a new option that is missing here does not compile. */
-const CONFIG_KEYS = keysOf<TxboxConfig>({ database: true, store: true, relays: true, reconcilers: true, close: true });
+const CONFIG_KEYS = keysOf<TxboxConfig>({
+  database: true,
+  store: true,
+  stores: true,
+  relays: true,
+  reconcilers: true,
+  close: true,
+});
 const DATABASE_KEYS = keysOf<DatabaseConfig>({
   url: true,
   schema: true,
@@ -80,17 +87,18 @@ function check(name: string, config: Record<string, unknown>): asserts config is
   try {
     rejectUnknownOptions(name, config, CONFIG_KEYS);
     const { database, store, relays, close } = config;
-    if (database !== undefined) {
-      rejectUnknownOptions(`${name}: database`, objectAt(name, "database", database), DATABASE_KEYS);
-      for (const key of ["url", "schema", "tablePrefix"] as const)
-        textAt(name, key, Reflect.get(objectAt(name, "database", database), key));
-    }
+    if (database !== undefined) checkDatabase(name, "database", database);
     if (database !== undefined && store !== undefined)
       fail(`${name} has both "store" and "database". Keep one of them`);
     if (store !== undefined && !isObject(store) && typeof store !== "function")
       fail(`${name}: store must be a store or a function, got ${valueKind(store)}`);
     if (close !== undefined && typeof close !== "function")
       fail(`${name}: close must be a function, got ${valueKind(close)}`);
+    for (const [other, options] of Object.entries(objectAt(name, "stores", config["stores"] ?? {}))) {
+      if (typeof options === "function" || (isObject(options) && "admin" in options)) continue;
+      checkDatabase(name, `stores.${other}`, options);
+      if (!isObject(options) || options["url"] === undefined) fail(`${name}: stores.${other} needs a url`);
+    }
     for (const [relay, options] of Object.entries(objectAt(name, "relays", relays ?? {}))) {
       const at = `relays.${relay}`;
       const { publisher } = objectAt(name, at, options);
@@ -111,13 +119,19 @@ function check(name: string, config: Record<string, unknown>): asserts config is
   }
 }
 
+function checkDatabase(name: string, at: string, database: unknown): void {
+  const options = objectAt(name, at, database);
+  rejectUnknownOptions(`${name}: ${at}`, options, DATABASE_KEYS);
+  for (const key of ["url", "schema", "tablePrefix"] as const) textAt(name, `${at}.${key}`, options[key]);
+}
+
 function objectAt(name: string, at: string, value: unknown): Record<string, unknown> {
   return isObject(value) ? value : fail(`${name}: ${at} must be an object, got ${valueKind(value)}`);
 }
 
 function textAt(name: string, key: string, value: unknown): void {
   if (value !== undefined && typeof value !== "string")
-    fail(`${name}: database.${key} must be a string, got ${valueKind(value)}`);
+    fail(`${name}: ${key} must be a string, got ${valueKind(value)}`);
 }
 
 function fail(message: string): never {

@@ -21,6 +21,8 @@ export interface OpenStore {
 
 export interface StoreSettings {
   readonly config: TxboxConfig;
+  /** What errors call the store; default "the configuration". */
+  readonly named?: string;
   /** With where it comes from, such as `--database-url`. */
   readonly url: { readonly text: string; readonly from: string } | undefined;
   readonly schema: string | undefined;
@@ -37,14 +39,12 @@ export interface StoreSettings {
 export async function openStore(settings: StoreSettings): Promise<OpenStore> {
   const { config, cwd, fromPgEnvironment } = settings;
   if (settings.url === undefined && config.store !== undefined) {
+    const { named = "the configuration" } = settings;
     const make = config.store;
     const store =
-      typeof make === "function"
-        ? await configCall("store() of the configuration", settings.configDeadlineMs, make)
-        : make;
-    if (typeof store?.admin?.relays !== "function")
-      throw new UsageError("The store of the configuration is not a txbox store");
-    return { store, where: "the store of the configuration", close: async () => undefined };
+      typeof make === "function" ? await configCall(`store() of ${named}`, settings.configDeadlineMs, make) : make;
+    if (typeof store?.admin?.relays !== "function") throw new UsageError(`The store of ${named} is not a txbox store`);
+    return { store, where: `the store of ${named}`, close: async () => undefined };
   }
   const inConfig = config.database?.url;
   const given = settings.url ?? (inConfig === undefined ? undefined : { text: inConfig, from: "database.url" });

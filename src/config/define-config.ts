@@ -23,12 +23,17 @@ export interface RelayConfig extends Omit<RelayOptions, "store" | "name" | "publ
 // oxlint-disable-next-line typescript/no-explicit-any -- the head is whatever its own query gives
 export type ReconcilerConfig = Omit<ReconcilerOptions<any>, "store" | "everyMs" | "onEvent" | "clock">;
 
+/** A store besides the own one: where it is, or a store with a client of your own, or a function that makes it. */
+export type StoreConfig = DatabaseConfig | Store | (() => Store | Promise<Store>);
+
 /** What `txbox.config.ts` may say. Everything in it is optional; an unknown key is an error. */
 export interface TxboxConfig {
   /** Where the tables are; the command opens the connection by itself. */
   database?: DatabaseConfig;
   /** Instead of `database`: a store with a client of your own. */
   store?: Store | (() => Store | Promise<Store>);
+  /** Other stores by name, for `txbox audit --to NAME`. */
+  stores?: Readonly<Record<string, StoreConfig>>;
   /** What `txbox relay NAME` runs, by name. */
   relays?: Readonly<Record<string, RelayConfig>>;
   /** What `txbox reconcile` runs, by name. */

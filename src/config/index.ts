@@ -3,5 +3,6 @@ export {
   type DatabaseConfig,
   type ReconcilerConfig,
   type RelayConfig,
+  type StoreConfig,
   type TxboxConfig,
 } from "./define-config.ts";

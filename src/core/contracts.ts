@@ -388,6 +388,8 @@ export interface MessageInfo extends Omit<Message, "position"> {
 
 export interface MessageQuery {
   id?: string;
+  /** Any of these, at most 1,000. */
+  ids?: readonly string[];
   stream?: string;
   key?: string;
   aggregateType?: string;
@@ -549,6 +551,52 @@ export interface BlockedQuery {
   limit?: number;
 }
 
+/**
+ * What was enqueued from `since` on and before `until`. A scheduled message counts from when it was due; on a store that
+ * goes by the time of publishing, what was enqueued earlier and published since is there too.
+ */
+export interface SentQuery {
+  relay: string;
+  since: Date;
+  until: Date;
+  /** Only these; all that the relay delivers otherwise. */
+  streams?: readonly string[];
+  types?: readonly string[];
+  /** `next` of the page before. */
+  after?: string;
+  /** How many messages one page looks at. From 1 to 10,000. Default 1000. */
+  limit?: number;
+}
+
+export type SentMessage = Pick<Message, "id" | "position" | "stream" | "type" | "key" | "createdAt">;
+
+/** A page of a relay's log, in order within a key. It may be empty though others follow. */
+export interface SentPage {
+  messages: SentMessage[];
+  /** Where the next page begins; null: this was the last. */
+  next: string | null;
+  /** What was enqueued before this time may have been dropped; null: nothing ever was. */
+  keptSince: Date | null;
+}
+
+/** Messages of which the receipts are wanted, at most 1,000; their time tells whether a receipt could be there still. */
+export interface ReceiptQuery {
+  consumer: string;
+  messages: readonly Pick<SentMessage, "id" | "createdAt">[];
+}
+
+/**
+ * What a consumer knows of a message. `expired`: there is no receipt, and if there was one, its time was over. With
+ * receipts per source it is the one of the source that got furthest.
+ */
+export interface ReceiptInfo {
+  status: ReceiptStatus | "none" | "expired";
+  receivedAt: Date | null;
+  processedAt: Date | null;
+  attempts: number;
+  lastError: string | null;
+}
+
 export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: Date };
 
 /**
@@ -574,6 +622,37 @@ export interface Admin {
   requeue(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
   /** Gives dead letters up; written like `requeue`. */
   discard(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
+  /**
+   * What a relay has published, page by page, in order within a key. What it has not published yet, or was told to skip,
+   * may be among it: `find` tells.
+   */
+  sent(query: SentQuery): Promise<SentPage>;
+  /** What a consumer of this store knows of messages, of whichever store: one answer for each, in order. */
+  receipts(query: ReceiptQuery): Promise<ReceiptInfo[]>;
+}
+
+// ── Finding what is wrong ───────────────────────────────────────────────────────────────────────────────────────
+
+/** `error`: messages are lost, late or stopped, or will be soon. `warning`: it will hurt. `info`: good to know. */
+export type Severity = "error" | "warning" | "info";
+
+/** Something that is wrong, what comes of it, and what to do: a command or a statement to run. */
+export interface Symptom {
+  severity: Severity;
+  finding: string;
+  consequence: string;
+  fix: string;
+}
+
+/** One thing that the doctor looks at. It changes nothing; what it throws means that it could not look. */
+export interface HealthCheck {
+  /** Stable, for metrics and scripts. */
+  readonly name: string;
+  /** What it looks at, in a few words. */
+  readonly looksAt: string;
+  /** Whether the tables of txbox have to be there. */
+  readonly needs: "server" | "tables";
+  run(): Promise<readonly Symptom[]>;
 }
 
 // ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -610,6 +689,8 @@ export interface Store<Tx = unknown> {
   readonly admin: Admin;
   /** Absent: the store keeps none. */
   readonly history?: History;
+  /** What can be wrong with this database, beside what `diagnose` looks at in every store. */
+  readonly checks?: readonly HealthCheck[];
   /**
    * With the origin `handler`, what a handler can bring about by itself is no outage: a limit of its session, a
    * transaction that it made read-only, another server that it could not reach.

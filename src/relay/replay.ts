@@ -3,8 +3,9 @@ import { backoffMs } from "../core/backoff.ts";
 import { systemClock } from "../core/clock.ts";
 import type { UnreadableLine } from "../core/archive-lines.ts";
 import type { Publisher, PublishResult } from "../core/contracts.ts";
+import { replayHeaders, type ReplayHeaders } from "../core/replay-header.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
-import type { Headers, Message } from "../core/message.ts";
+import type { Message } from "../core/message.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { readArchive } from "../core/read-archive.ts";
 import { ABORTED, LATE, settledWithin } from "../core/settled-within.ts";
@@ -206,7 +207,7 @@ function matcher(filter: ReplayFilter): (message: Message) => boolean {
 
 /** A message that says of which it is the replay. */
 interface Marked extends Message {
-  readonly headers: Headers & { readonly replayOf: string };
+  readonly headers: ReplayHeaders;
 }
 
 /** The second reading: what the first has counted goes out. */
@@ -247,7 +248,7 @@ class Sending {
   }
 
   #marked(message: Message): Marked {
-    const headers = { ...message.headers, replayOf: message.id, replayedAt: this.#replayedAt };
+    const headers = replayHeaders(message, this.#replayedAt);
     const id = this.#options.newIds === true ? derivedId(message.id) : message.id;
     return { ...message, id, headers };
   }

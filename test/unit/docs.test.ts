@@ -87,6 +87,9 @@ describe("reference", () => {
     ["src/observability/health.ts", "HealthOptions", "docs/health.md"],
     ["src/observability/watch-store.ts", "WatchStoreOptions", "docs/alerts.md"],
     ["src/observability/watch-store.ts", "Alert", "docs/alerts.md"],
+    ["src/audit/audit-options.ts", "AuditOptions", "docs/audit.md"],
+    ["src/audit/audit-report.ts", "AuditReport", "docs/audit.md"],
+    ["src/doctor/diagnose.ts", "DiagnoseOptions", "docs/doctor.md"],
     ["src/stores/postgres/postgres-grants.ts", "GrantRoles", "docs/stores/postgres.md"],
   ])("%s: every field of %s is in %s", (source, name, path) => {
     const { text } = page(path);

@@ -1,7 +1,9 @@
 import type { Command } from "../command.ts";
+import { auditCommand } from "./audit.ts";
 import { blockedCommand } from "./blocked.ts";
 import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
+import { doctorCommand } from "./doctor.ts";
 import { exporterCommand } from "./exporter.ts";
 import { grantsCommand } from "./grants.ts";
 import { maintainCommand } from "./maintain.ts";
@@ -23,6 +25,8 @@ export const COMMANDS: readonly Command[] = [
   exporterCommand,
   deadCommand,
   relaysCommand,
+  auditCommand,
+  doctorCommand,
   maintainCommand,
   replayCommand,
   reconcileCommand,

@@ -13,6 +13,7 @@ import { TxboxError } from "../../core/errors.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readSamples } from "./mongodb-history.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
+import { readReceipts, readSent } from "./audit-reads.ts";
 import type { Document } from "./mongodb-client.ts";
 import { documentId, numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
@@ -24,7 +25,7 @@ import { storeFigures } from "./store-figures.ts";
 const PART = 1000;
 
 /** Read model and admin commands over the collections. */
-export function createAdmin({ tables }: { tables: Tables }): Admin {
+export function createAdmin({ tables, receiptRetentionMs }: { tables: Tables; receiptRetentionMs: number }): Admin {
   return checkedAdmin({
     find: (query) => find(tables, query),
     relays: () => relayFigures(tables),
@@ -44,12 +45,15 @@ export function createAdmin({ tables }: { tables: Tables }): Admin {
     dead: (query) => dead(tables, query),
     requeue: (choice, onProgress) => command(tables, "requeue", choice, onProgress),
     discard: (choice, onProgress) => command(tables, "discard", choice, onProgress),
+    sent: (query) => readSent(tables, query),
+    receipts: (query) => readReceipts(tables, query, receiptRetentionMs),
   });
 }
 
 async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInfo[]> {
   const filter = given({
     ...byId(query.id),
+    ...byIds(query.ids),
     stream: query.stream,
     key: query.key,
     aggregate_type: query.aggregateType,
@@ -191,6 +195,11 @@ async function drop({ relays, outbox }: Tables, relay: string): Promise<void> {
 
 function byId(id: string | undefined): Document {
   return id === undefined ? {} : { $or: [{ _id: id }, { message_id: id }] };
+}
+
+/** Beside an id, both must hold. */
+function byIds(ids: readonly string[] | undefined): Document {
+  return ids === undefined ? {} : { $and: [{ $or: [{ _id: { $in: ids } }, { message_id: { $in: ids } }] }] };
 }
 
 function given(conditions: Document): Document {

@@ -5,6 +5,7 @@ import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
+import { mongoChecks } from "./doctor.ts";
 import { createAdmin } from "./mongodb-admin.ts";
 import type { MongoClientLike, MongoSession as DriverSession, MongoTx, SessionOf } from "./mongodb-client.ts";
 import { databaseOf, WITHOUT_TRANSACTION } from "./mongodb-client.ts";
@@ -129,7 +130,8 @@ export function createMongoStore<Client extends MongoClientLike>(
     >,
     migrator: { ...migrator, check },
     maintenance: toldMaintenance("mongodb", createMaintenance({ tables })),
-    admin: createAdmin({ tables }),
+    admin: createAdmin({ tables, receiptRetentionMs }),
+    checks: mongoChecks({ database, names, tables, transactions, retentionMs }),
     history: createHistory(tablesOf(database, names, MIN_ANSWER_MS)),
     classify,
     // Only the writer ever sees it.

@@ -2,11 +2,12 @@ import type { Admin, MessageInfo, MessageQuery, MessageStatus, RewindTarget } fr
 import { TxboxError } from "../../core/errors.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { listBlocked } from "./blocked-keys.ts";
+import { readReceipts, readSent } from "./audit-reads.ts";
 import { Conditions } from "./conditions.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
 import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
 import { BY_INDEX, FIRST_ONLY, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
-import type { Database, Row, SqlRunner } from "./postgres-client.ts";
+import { textArray, type Database, type Row, type SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { readSamples } from "./postgres-history.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
@@ -19,10 +20,11 @@ export interface AdminOptions {
   sql: SqlRunner;
   names: Names;
   retention: Retention;
+  receiptRetentionMs: number;
 }
 
 /** Read model and admin commands over the tables. */
-export function createAdmin({ database, sql, names, retention }: AdminOptions): Admin {
+export function createAdmin({ database, sql, names, retention, receiptRetentionMs }: AdminOptions): Admin {
   const transactions = new PlannedTransactions(database, names);
   return checkedAdmin({
     find: (query) => find(transactions, names, query),
@@ -40,6 +42,8 @@ export function createAdmin({ database, sql, names, retention }: AdminOptions): 
     dead: (query) => listDead(transactions, names, query),
     requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, onProgress),
     discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, onProgress),
+    sent: (query) => readSent(transactions, names, query, noSuchRelay),
+    receipts: (query) => readReceipts(transactions, names, query, receiptRetentionMs),
   });
 }
 
@@ -51,6 +55,7 @@ function hashed(value: string): string {
 async function find(transactions: PlannedTransactions, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
   const c = new Conditions()
     .add(query.id, (p) => `id = ${p}`)
+    .add(query.ids && textArray(query.ids), (p) => `id = any (${p}::text[])`)
     .add(query.stream, (p) => `stream = ${p}`)
     .add(query.key, (p) => `${hashed(p)} and key = ${p}`)
     .add(query.aggregateType, (p) => `aggregate_type = ${p}`)

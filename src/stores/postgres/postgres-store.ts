@@ -6,6 +6,7 @@ import type { Message } from "../../core/message.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
 import { classify } from "./classify-error.ts";
+import { postgresChecks } from "./doctor.ts";
 import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
@@ -106,8 +107,9 @@ export function createPostgresStore<Client extends PostgresClient>(
       "postgres",
       createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive }),
     ),
-    admin: createAdmin({ database, sql, names, retention: { retentionMs, abandonAfterMs } }),
+    admin: createAdmin({ database, sql, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
     history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),
+    checks: postgresChecks({ database, names, segmentMs, retentionMs }),
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),

@@ -157,7 +157,7 @@ async function deleteForeign(database: Database, names: Names, retentionMs: numb
 const TODAY = "(pg_catalog.now() at time zone 'utc')::date";
 
 /** True when the youngest id of the day is beyond retention; the second parameter is the retention in ms. */
-function isDroppable(day: string): string {
+export function isDroppable(day: string): string {
   return `(${day} + 1)::timestamp <= (pg_catalog.now() at time zone 'utc') - $2::text::float8 * interval '1 ms'`;
 }
 

@@ -1,4 +1,5 @@
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
+import type { SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Whether a segment `s` is past its retention, and nothing can be added to it any more. */
@@ -14,6 +15,15 @@ export function holdersSql(names: Names, table: string, part = "true"): string {
   return `select distinct c.relay from ${names.cursor} c where
          ${first("m.xid >= pg_catalog.pg_snapshot_xmax(c.prev)")}
          or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where ${first("m.xid >= x and m.xid <= x")})`;
+}
+
+/** Relays that have not settled everything in a segment that is there. */
+export async function segmentHolders(sql: SqlRunner, names: Names, n: string): Promise<string[]> {
+  const rows = await sql.query(
+    `${holdersSql(names, names.of(`message_${n}`))}
+       union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
+  );
+  return rows.map((row) => row[0]!);
 }
 
 /** A segment as a part of the log. Written out, so that no other segment is planned for. */

@@ -6,7 +6,7 @@ import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { MaintenanceOptions } from "./postgres-maintenance.ts";
 import type { Names } from "./postgres-names.ts";
 import { archiveFailure, notArchived, SegmentArchive } from "./segment-archive.ts";
-import { holdersSql, isDueSql } from "./segment-holders.ts";
+import { isDueSql, segmentHolders } from "./segment-holders.ts";
 
 /** The segment is being detached, is detached or gone: that the schema itself is there, rotating has shown. */
 export const ANOTHER_IS_AT_IT: ReadonlySet<string | undefined> = new Set(["55000", "schema_missing"]);
@@ -169,14 +169,7 @@ export class Segments {
 
   /** Relays that have not settled everything in a segment. */
   async #holders(n: string): Promise<string[]> {
-    const names = this.#names;
-    const table = names.of(`message_${n}`);
-    if (!(await this.#exists(n))) return [];
-    const rows = await this.#options.sql.query(
-      `${holdersSql(names, table)}
-       union all select '(no relay yet)' where not exists (select 1 from ${names.relay})`,
-    );
-    return rows.map((row) => row[0]!);
+    return (await this.#exists(n)) ? segmentHolders(this.#options.sql, this.#names, n) : [];
   }
 
   async #drop(n: string): Promise<boolean> {

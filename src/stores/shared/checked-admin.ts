@@ -8,8 +8,10 @@ import type {
   DeadPlace,
   DeadQuery,
   MessageQuery,
+  ReceiptQuery,
   RewindTarget,
   SampleQuery,
+  SentQuery,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { nearest } from "../../core/options.ts";
@@ -92,8 +94,27 @@ const blockedPlace: Check = (of, field, value) => {
 
 type Checks<T> = { readonly [Field in keyof T]-?: Check };
 
+/** As many as one statement takes without harm. */
+const MAX_LIST = 1000;
+
+const listOf =
+  (check: Check): Check =>
+  (of, field, value) => {
+    if (!Array.isArray(value)) throw wrong(of, field, value, "an array");
+    if (value.length === 0 || value.length > MAX_LIST)
+      throw invalid(of, field, `has ${value.length} entries`, `Give it from 1 to ${MAX_LIST}`);
+    return value.map((item: unknown, i) => check(of, `${field}[${i}]`, item));
+  };
+
+const datedId: Check = (of, field, value) => {
+  if (typeof value !== "object" || value === null) throw wrong(of, field, value, "a message with its id and createdAt");
+  const message = value as { id?: unknown; createdAt?: unknown };
+  return { id: text(of, `${field}.id`, message.id), createdAt: time(of, `${field}.createdAt`, message.createdAt) };
+};
+
 const MESSAGE_QUERY: Checks<MessageQuery> = {
   id: text,
+  ids: listOf(text),
   stream: text,
   key: text,
   aggregateType: text,
@@ -122,6 +143,18 @@ const BLOCKED_QUERY: Checks<BlockedQuery> = {
 
 const SAMPLE_QUERY: Checks<SampleQuery> = { relay: text, consumer: text, since: time, until: time };
 
+const SENT_QUERY: Checks<SentQuery> = {
+  relay: text,
+  since: time,
+  until: time,
+  streams: listOf(text),
+  types: listOf(text),
+  after: text,
+  limit: wholeNumber(MAX_PAGE),
+};
+
+const RECEIPT_QUERY: Checks<ReceiptQuery> = { consumer: text, messages: listOf(datedId) };
+
 const DEAD_CHOICE: Checks<DeadChoice> = {
   ...DEAD_FILTER,
   all: oneOf(true),
@@ -148,7 +181,25 @@ export function checkedAdmin(admin: Admin): Admin {
       admin.requeue(deadChoice("admin.requeue", choice), progressOf("admin.requeue", onProgress)),
     discard: async (choice, onProgress) =>
       admin.discard(deadChoice("admin.discard", choice), progressOf("admin.discard", onProgress)),
+    sent: async (query) => admin.sent(required("admin.sent", query, SENT_QUERY, ["relay", "since", "until"])),
+    receipts: async (query) =>
+      admin.receipts(required("admin.receipts", query, RECEIPT_QUERY, ["consumer", "messages"])),
   };
+}
+
+/** The same, where some fields must be there. */
+function required<T extends object>(of: string, given: T, checks: Checks<T>, needed: readonly (keyof T & string)[]): T {
+  const checked = fields(of, given, checks);
+  const missing = needed.find((field) => !(field in checked));
+  if (missing !== undefined) throw invalid(of, missing, "is missing", `Give ${missing} a value`);
+  return checked;
+}
+
+/** What a store gave out as the place of the next page, taken apart; another text is refused. */
+export function pagePlace(after: string, form: RegExp): string[] {
+  const parts = form.exec(after);
+  if (parts === null) throw wrong("admin.sent", "after", after, "`next` of the page before");
+  return parts.slice(1);
 }
 
 /** A copy of the fields, each of them checked. A field that is there has a value: undefined is not "left out". */

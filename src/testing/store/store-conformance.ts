@@ -1,10 +1,12 @@
 import { adminCases } from "./admin-cases.ts";
+import { auditCases } from "./audit-cases.ts";
 import { blockedCases } from "./blocked-cases.ts";
 import { budgetCases } from "./budget-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { contentCases } from "./content-cases.ts";
 import { crashCases } from "./crash-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
+import { doctorCases } from "./doctor-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
 import { historyCases } from "./history-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
@@ -42,6 +44,8 @@ export const storeConformance: readonly StoreCase[] = [
   ...figuresCases,
   ...blockedCases,
   ...sampleCases,
+  ...auditCases,
+  ...doctorCases,
   ...ledgerCases,
   ...upkeepCases,
   ...restoreCases,

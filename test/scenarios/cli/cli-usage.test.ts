@@ -8,7 +8,22 @@ import { hasPostgres, sharedPostgresUrl } from "../../harness/shared-postgres.ts
 import { projectFolder, runCli } from "../../support/run-cli.ts";
 
 const HURRIED = fileURLToPath(new URL("../../support/hurried-cli.ts", import.meta.url));
-const COMMANDS = ["demo", "migrate", "relay", "status", "exporter", "dead", "relays", "maintain", "rebase", "grants"];
+const COMMANDS = [
+  "demo",
+  "migrate",
+  "relay",
+  "status",
+  "blocked",
+  "exporter",
+  "dead",
+  "relays",
+  "audit",
+  "doctor",
+  "maintain",
+  "replay",
+  "rebase",
+  "grants",
+];
 
 describe.concurrent("txbox, used rightly and wrongly", () => {
   test("help and version", async () => {
@@ -41,6 +56,16 @@ describe.concurrent("txbox, used rightly and wrongly", () => {
     [["relay", "x"], "Describe it in txbox.config.ts, or try --publisher stdout"],
     [["relay", "--publisher", "stdout"], "Give the relay a name"],
     [["grants"], "Name at least one role"],
+    [["audit"], "Whose receipts? Give --consumer NAME"],
+    [["audit", "--consumer", "c", "--since", "soon"], "--since must be a time ago such as 1h or 7d"],
+    [["audit", "--consumer", "c", "--late", "5"], "--late must be a time such as 90s, 5m, 1h or 7d"],
+    [
+      ["audit", "--consumer", "c", "--from", "ordrs"],
+      '--from: "ordrs" is neither a database URL nor a name of `stores`',
+    ],
+    [["audit", "--consumer", "c", "--from", "host=h password=secret"], "--from: its value is neither a database URL"],
+    [["audit", "--consumer", "c", "--from", "mysql://u:secret@h/d"], "--from is no database URL"],
+    [["audit", "--consumer", "c", "--requeue"], "--requeue sends by a relay of the configuration. It has none"],
     [
       ["status"],
       "Which database? Give --database-url, set TXBOX_DATABASE_URL or DATABASE_URL, or write txbox.config.ts",

@@ -46,6 +46,15 @@ describe("loadConfig", () => {
     ["export default { database: { url: 5 } }", "txbox.config.mjs: database.url must be a string, got 5"],
     ["export default { database: { schema: [] } }", "database.schema must be a string, got an array"],
     ["export default { database: 'postgres://u:secret@h' }", "database must be an object, got a string"],
+    ["export default { stores: { payments: {} } }", "txbox.config.mjs: stores.payments needs a url"],
+    [
+      "export default { stores: { payments: { ulr: 'x' } } }",
+      'stores.payments has no option "ulr". Did you mean "url"?',
+    ],
+    [
+      "export default { stores: { payments: 'postgres://u:secret@h' } }",
+      "stores.payments must be an object, got a string",
+    ],
     ["export default 5", "has no default export that is an object, got 5"],
   ])("%s is refused", async (text, message) => {
     await expect(load(text)).rejects.toThrow(message);

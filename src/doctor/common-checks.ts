@@ -1,0 +1,86 @@
+import type { HealthCheck, RelayInfo, Store, Symptom } from "../core/contracts.ts";
+import { formatMs } from "../core/plain-words.ts";
+
+const MINUTE_MS = 60_000;
+const DAY_MS = 86_400_000;
+
+/** What can be wrong with every store, seen through its admin. */
+export function commonChecks({ admin }: Store): readonly HealthCheck[] {
+  const ofRelays = (symptomOf: (relay: RelayInfo) => Symptom | undefined) => async (): Promise<Symptom[]> =>
+    (await admin.relays()).flatMap((relay) => symptomOf(relay) ?? []);
+  return [
+    {
+      name: "paused_relay",
+      looksAt: "relays that were paused",
+      needs: "tables",
+      run: ofRelays(({ name, paused, pending, oldestPendingAgeMs }) =>
+        paused
+          ? {
+              severity: pending > 0 ? "warning" : "info",
+              finding: `Relay "${name}" is paused${waiting(pending, oldestPendingAgeMs)}`,
+              consequence: "It publishes nothing until it is resumed, and the log is kept for it",
+              fix: `txbox relays resume ${name}`,
+            }
+          : undefined,
+      ),
+    },
+    {
+      name: "idle_relay",
+      looksAt: "relays with messages before them that no process runs",
+      needs: "tables",
+      run: ofRelays(({ name, paused, pending, oldestPendingAgeMs, lanes }) =>
+        !paused && pending > 0 && lanes.every(({ owner, leaseMs }) => owner === null || leaseMs === 0)
+          ? {
+              severity: "error",
+              finding: `No process runs relay "${name}"${waiting(pending, oldestPendingAgeMs)}`,
+              consequence: "Its messages are not published, and the log is kept for it and grows",
+              fix: `Start it: txbox relay ${name}. If it is not wanted any more: txbox relays drop ${name}`,
+            }
+          : undefined,
+      ),
+    },
+    {
+      name: "old_backlog",
+      looksAt: "messages that wait for longer than ten minutes at a relay that runs",
+      needs: "tables",
+      run: ofRelays(({ name, paused, pending, oldestPendingAgeMs, blockedKeys, lanes }) =>
+        !paused &&
+        (oldestPendingAgeMs ?? 0) > 10 * MINUTE_MS &&
+        lanes.some(({ owner, leaseMs }) => owner !== null && leaseMs > 0)
+          ? {
+              severity: blockedKeys > 0 ? "warning" : "error",
+              finding: `Relay "${name}" runs${waiting(pending, oldestPendingAgeMs)}`,
+              consequence: "Its consumers are as late as that",
+              fix: "Look at its events and log for outages of the target: txbox status; txbox dead list",
+            }
+          : undefined,
+      ),
+    },
+    {
+      name: "dead_letters",
+      looksAt: "dead letters that nobody dealt with for a day",
+      needs: "tables",
+      run: async () => {
+        const relays = (await admin.relays()).filter(({ dead }) => dead > 0);
+        const symptoms: Symptom[] = [];
+        for (const { name, dead } of relays) {
+          const [oldest] = await admin.dead({ relay: name, limit: 1 });
+          const ageMs = oldest === undefined ? 0 : Date.now() - oldest.diedAt.getTime();
+          if (ageMs < DAY_MS) continue;
+          symptoms.push({
+            severity: "warning",
+            finding: `Relay "${name}" has ${dead} dead letters, the first of them for ${formatMs(ageMs)}: ${oldest!.lastError.slice(0, 200)}`,
+            consequence: "Their consumers never got them. Requeued after the receipts' time, they are refused",
+            fix: `Mend the cause, then txbox dead requeue --relay ${name} --all; or txbox dead discard --relay ${name} --all`,
+          });
+        }
+        return symptoms;
+      },
+    },
+  ];
+}
+
+function waiting(pending: number, oldestMs: number | null): string {
+  if (pending === 0) return "";
+  return `, and ${pending} messages wait${oldestMs === null ? "" : `, the first of them for ${formatMs(oldestMs)}`}`;
+}
