@@ -6,7 +6,7 @@ import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
 import { anchors, blocks, links, page, pages, root } from "../support/docs/markdown.ts";
 import { compile, programs } from "../support/docs/snippets.ts";
-import { literalsOf, postgresTables, propertiesOf, relayEventTypes } from "../support/docs/source-facts.ts";
+import { literalsOf, postgresTables, propertiesOf } from "../support/docs/source-facts.ts";
 
 const all = pages();
 /** Their snippets are not marked as complete or fragment. */
@@ -83,13 +83,6 @@ describe("reference", () => {
     const { text } = page(path);
     const missing = propertiesOf(source, name).filter((property) => !new RegExp(`\\b${property}\\b`).test(text));
     expect(missing).toEqual([]);
-  });
-
-  test("every relay event is in the table, and nothing else", () => {
-    const section = page("docs/relay.md").text.split("\n## Events\n")[1] ?? "";
-    const rows = Array.from(section.matchAll(/^\| (`\w+`(?:, `\w+`)*) \|/gm), (match) => match[1] ?? "");
-    const documented = rows.flatMap((row) => row.replaceAll("`", "").split(", ")).filter((name) => name !== "type");
-    expect(documented.toSorted()).toEqual(relayEventTypes().toSorted());
   });
 
   test("every error code is in the table, and nothing else", () => {

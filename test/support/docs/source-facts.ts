@@ -20,14 +20,6 @@ export function literalsOf(path: string, name: string): string[] {
   return Array.from(body.matchAll(/"(\w+)"/g), (match) => match[1] ?? "");
 }
 
-/** The values of `type` in the union of relay events. */
-export function relayEventTypes(): string[] {
-  const found = source("src/core/events.ts").matchAll(/\{ type: ([^;]+);/g);
-  return Array.from(found, (match) => match[1] ?? "").flatMap((types) =>
-    types.split("|").map((type) => type.trim().replaceAll('"', "")),
-  );
-}
-
 export function postgresTables(): string[] {
   const body = /const TABLES = \[([\s\S]*?)\]/.exec(source("src/stores/postgres/postgres-names.ts"))?.[1] ?? "";
   return Array.from(body.matchAll(/"(\w+)"/g), (match) => match[1] ?? "");
