@@ -23,7 +23,7 @@ describe("manifests for Kubernetes", () => {
   });
 
   test("each document says what it is", () => {
-    expect(all.map((one) => field(one, "kind")).toSorted()).toEqual([
+    expect(all.map((one) => field(one, "kind") ?? "").toSorted()).toEqual([
       "CronJob",
       "CronJob",
       "CronJob",
