@@ -153,19 +153,26 @@ export class PostgresOwnership {
       first: row[13]!,
     }));
     cursors.sort((a, b) => Number(BigInt(a.id) - BigInt(b.id)));
-    const empty = cursors.filter(({ lanes }) => lanes.length === 0);
-    if (empty.length > 0) await this.#delete(empty);
-    return cursors.filter(({ lanes }) => lanes.length > 0);
+    const own = cursors.filter(({ lanes }) => lanes.length > 0);
+    const [first] = own;
+    if (first !== undefined) await this.#tidyUp(first);
+    return own;
   }
 
-  /** All lanes of a cursor may have gone to others while it was taken. */
-  async #delete(cursors: readonly Cursor[]): Promise<void> {
+  /**
+   * Lanes of a cursor go to several processes, each of which takes some: what is left of it in the end has none, and never
+   * gets any. What it had counted as published counts for a cursor of this process.
+   */
+  async #tidyUp(own: Cursor): Promise<void> {
     const n = this.#names;
     await this.#sql.query(
-      `delete from ${n.cursor} c using unnest($1::text::bigint[], $2::text::text[]) as e (id, fence)
-       where c.id = e.id and ${FENCE} = e.fence
-         and not exists (select 1 from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id)`,
-      [plainArray(cursors.map((c) => c.id)), textArray(cursors.map((c) => c.fence))],
+      `with gone as (delete from ${n.cursor} c where c.relay = $1::text
+         and (c.owner is null or c.owner = $2::text or c.lease_until < pg_catalog.clock_timestamp())
+         and not exists (select 1 from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id) returning c.settled)
+       update ${n.cursor} c set settled = c.settled + gone.settled, stamp = pg_catalog.pg_current_xact_id()
+       from (select pg_catalog.sum(settled)::bigint as settled from gone having pg_catalog.count(*) > 0) gone
+       where c.id = $3::text::bigint and ${FENCE} = $4::text and ${SOUND}`,
+      [this.#relay, this.#owner, own.id, own.fence],
     );
   }
 

@@ -8,13 +8,14 @@ export function isDueSql(retention: string): string {
          and s.horizon <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())`;
 }
 
-/** Relays that have not settled everything in a table of messages, or in a part of it. */
+/** Relays that have not settled everything in a table of messages, or in a part of it. A cursor without lanes has nothing to settle. */
 export function holdersSql(names: Names, table: string, part = "true"): string {
   const first = (where: string) =>
     `(select m.xid from ${table} m where ${part} and ${where} and m.position > c.floor order by m.xid limit 1) is not null`;
-  return `select distinct c.relay from ${names.cursor} c where
-         ${first("m.xid >= pg_catalog.pg_snapshot_xmax(c.prev)")}
-         or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where ${first("m.xid >= x and m.xid <= x")})`;
+  return `select distinct c.relay from ${names.cursor} c
+       where exists (select 1 from ${names.lane} l where l.relay = c.relay and l.cursor_id = c.id)
+         and (${first("m.xid >= pg_catalog.pg_snapshot_xmax(c.prev)")}
+           or exists (select 1 from pg_catalog.pg_snapshot_xip(c.prev) x where ${first("m.xid >= x and m.xid <= x")}))`;
 }
 
 /** Relays that have not settled everything in a segment that is there. */

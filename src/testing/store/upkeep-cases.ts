@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Store } from "../../core/contracts.ts";
 import { background, eventuallyTrue } from "../eventually.ts";
-import { dead, joined, PUBLISHED, retry } from "./consumer.ts";
+import { dead, joined, PUBLISHED, retry, type Consumer } from "./consumer.ts";
 import { begin, enqueue, enqueueIn, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { AnyTx, Retention, StoreCase, StoreContext } from "./store-context.ts";
 
@@ -26,7 +26,8 @@ async function rotate(store: Store<AnyTx>): Promise<void> {
 /** Runs maintenance until it has dropped something; it may rotate on the way. */
 async function drop(store: Store<AnyTx>): Promise<void> {
   await eventuallyTrue(async () => {
-    assert.notDeepEqual((await store.maintenance.run()).droppedSegments, []);
+    const report = await store.maintenance.run();
+    assert.notDeepEqual(report.droppedSegments, [], JSON.stringify(report));
   });
 }
 
@@ -222,6 +223,39 @@ export const upkeepCases: readonly StoreCase[] = [
       await drop(store);
       await enqueue(context, message(3));
       assert.deepEqual(payloads(await consumer.drain()), [3]);
+    },
+  },
+  {
+    role,
+    name: "is not held back by a process that died, once others have shared its lanes",
+    needs: ["retention", "sharing"],
+    async run(context) {
+      const store = fast(context);
+      const dying = await joined(context.another(), { leaseMs: 1500 });
+      const others = [await joined(context.store), await joined(context.another())];
+      const lanesOf = async (consumer: Consumer) => {
+        await consumer.drain();
+        return (await consumer.session.tend()).lanes;
+      };
+      // All three have a share, so that each of the others lacks a part of it when one dies.
+      await eventuallyTrue(async () => {
+        for (const consumer of [dying, ...others]) assert.ok((await lanesOf(consumer)) >= 15);
+      });
+      const some = range(1, 40).map((n) => message(n, { key: `k${n}` }));
+      await enqueue(context, ...some);
+      for (const consumer of [dying, ...others]) await consumer.drain();
+      await enqueue(context, ...some);
+      await sleep(2000);
+      // Both see its lanes before either takes some.
+      for (const { session } of others) await session.tend();
+      await eventuallyTrue(async () => {
+        let lanes = 0;
+        for (const consumer of others) lanes += await lanesOf(consumer);
+        assert.equal(lanes, 64);
+      });
+      assert.equal((await context.store.admin.relays())[0]?.published, 80n);
+      await sleep(3);
+      await drop(store);
     },
   },
   {
