@@ -1,5 +1,6 @@
+import { diagnose } from "../../doctor/diagnose.ts";
 import { createHealth } from "../../observability/health.ts";
-import { collectFigures } from "../../observability/prometheus/index.ts";
+import { collectDiagnosis, collectFigures } from "../../observability/prometheus/index.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { explainFailure } from "../explain-failure.ts";
 import { EXIT } from "../exit-code.ts";
@@ -13,7 +14,7 @@ const EVERY_S = 5;
 
 export const exporterCommand: Command = defineCommand({
   name: "exporter",
-  summary: "figures of the store for Prometheus: backlog, lag, dead letters",
+  summary: "figures of the store for Prometheus: backlog, lag, dead letters, findings of the doctor",
   usage: ["exporter [--listen HOST:PORT] [--every SECONDS]"],
   about:
     "Serves what the database knows, whichever processes run: so it tells the lag also when no relay is alive. Run one for each\n" +
@@ -39,6 +40,7 @@ export const exporterCommand: Command = defineCommand({
     const tell = (error: unknown): void =>
       output.note(`${new Date().toISOString()} no figures: ${explainFailure(error, where).message}`);
     collectFigures({ client, registry, store, everyMs: (flags.every ?? EVERY_S) * 1000, onError: tell });
+    collectDiagnosis({ client, registry, diagnose: () => diagnose(store), onError: tell });
     // Whether messages wait is for alerts to judge; the exporter is ready when it can tell.
     const health = createHealth({ store, maxAgeMs: Number.MAX_SAFE_INTEGER });
     using server = new MetricsServer({ address, registry, health, output });

@@ -3,12 +3,13 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { DIAGNOSIS_METRICS } from "../../../src/observability/prometheus/collect-diagnosis.ts";
 import { FIGURES_METRICS, UP_METRICS } from "../../../src/observability/prometheus/figures-metrics.ts";
 import type { Definitions } from "../../../src/observability/prometheus/prometheus-client.ts";
 import { PROCESS_METRICS } from "../../../src/observability/prometheus/process-metrics.ts";
 import { requireCommand, runCommand, serverOrSkip } from "../../harness/index.ts";
 
-const METRICS: Definitions = { ...PROCESS_METRICS, ...FIGURES_METRICS, ...UP_METRICS };
+const METRICS: Definitions = { ...PROCESS_METRICS, ...FIGURES_METRICS, ...UP_METRICS, ...DIAGNOSIS_METRICS };
 const RULES = join(process.cwd(), "ops/prometheus-rules.yaml");
 const rules = readFileSync(RULES, "utf8");
 const dashboard = JSON.parse(readFileSync("ops/grafana-dashboard.json", "utf8")) as unknown;
