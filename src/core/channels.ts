@@ -96,8 +96,8 @@ export function operation<Told extends Ended>(part: Part, name: string): Operati
 }
 
 /**
- * Called by a listener at the start of an operation: `run` gets the work and calls it in a context, as tracing does. Unlike
- * `bindStore`, it needs no AsyncLocalStorage of one's own.
+ * Called by a listener at the start of an operation: `run` gets the work and calls it in a context at once, as tracing
+ * does. Unlike `bindStore`, it needs no AsyncLocalStorage of one's own.
  */
 export function runWithin(told: Ended, run: (work: () => unknown) => unknown): void {
   const outer = told.within;
@@ -106,11 +106,16 @@ export function runWithin(told: Ended, run: (work: () => unknown) => unknown): v
 
 const runSafely = safeListener("A context that a listener gave", (run: () => void) => run());
 
-/** The work runs once, whatever becomes of the context that it should run in. */
+/** The work runs once, whatever becomes of the context that it should run in; at once, though that would call it later. */
 function contained<T>(told: Ended, work: () => Promise<T>): Promise<T> {
   const { within } = told;
   if (within === undefined) return work();
   let running: Promise<T> | undefined;
-  runSafely(() => void within(() => (running ??= work())), "the start of an operation");
-  return running ?? work();
+  const once = (): Promise<T> => (running ??= work());
+  runSafely(() => {
+    const result = within(once);
+    // An error of the work reaches the caller by its own promise.
+    if (result instanceof Promise) result.catch(() => undefined);
+  }, "the start of an operation");
+  return once();
 }

@@ -124,6 +124,14 @@ describe("the context that a listener gives an operation", () => {
   it.each<[string, (work: () => unknown) => unknown]>([
     ["does not call the work", () => undefined],
     [
+      "calls it later",
+      async (work) => {
+        await Promise.resolve();
+        await work();
+      },
+    ],
+    ["waits for it", async (work) => work()],
+    [
       "throws before it",
       () => {
         throw new Error("mine");
@@ -143,7 +151,13 @@ describe("the context that a listener gives an operation", () => {
     let runs = 0;
     expect(await tried.run({}, async () => ++runs)).toBe(1);
     expect(runs).toBe(1);
+    const rejections: unknown[] = [];
+    const hear = (reason: unknown): void => void rejections.push(reason);
+    process.on("unhandledRejection", hear);
+    until(() => process.off("unhandledRejection", hear));
     await expect(tried.run({}, () => Promise.reject(new Error("no")))).rejects.toThrow("no");
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(rejections).toEqual([]);
   });
 });
 
