@@ -9,6 +9,7 @@ import { OPERATION_NAMES } from "../lib/operations.ts";
 import type { Player } from "../lib/player.ts";
 import { interleave, mustEqual } from "../lib/rounds.ts";
 import { median, quantile } from "../lib/stats.ts";
+import { withClient } from "../lib/with-client.ts";
 
 export const summary = "the relay at full speed while it is observed, and a scrape of a large log";
 
@@ -34,6 +35,7 @@ async function drainObserved(context: Context): Promise<void> {
   await bare.setup();
   context.say(`operations: filling ${messages} messages`);
   await bare.fill(messages);
+  await traceOneInHundred(url);
   context.say("operations: warming up");
   for (const player of [bare, observed]) await rate(player, messages);
   context.say(`operations: draining with and without ${OPERATION_NAMES.join(", ")}`);
@@ -58,9 +60,20 @@ async function drainObserved(context: Context): Promise<void> {
   ];
   report.rate("drain_with_operations", on, "msg/s", note);
   report.rate("drain_without_operations", off, "msg/s");
-  report.ratioOfMedians("drain_with_operations", on, off, "≥ 0.95");
+  report.ratioOfMedians("drain_with_operations", on, off, "≥ 0.97");
   for (const [side, rounds] of Object.entries(cpu))
     report.figure(`drain_${side}_operations_cpu`, median(rounds), "µs/msg", "CPU time of the relay's process, median");
+}
+
+/** As messages of a service that samples 1 % of its traces: each knows its trace, of few there are spans. */
+async function traceOneInHundred(url: string): Promise<void> {
+  await withClient(url, async (client) => {
+    await client.query(
+      `update txbox.message set headers = json_build_object('schemaVersion', 1, 'traceparent',
+         '00-' || md5(id) || '-' || left(md5(type || id), 16) || case when position % 100 = 0 then '-01' else '-00' end)`,
+    );
+    await client.query("vacuum analyze txbox.message");
+  });
 }
 
 async function rate(player: Player, messages: number): Promise<number> {
