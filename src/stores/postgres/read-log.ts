@@ -1,7 +1,7 @@
 import type { Message } from "../../core/message.ts";
 import { readableMessage, whyUnreadable } from "../../core/readable-message.ts";
 import { messageColumns, RowMessage } from "./log-message.ts";
-import { FIRST_ONLY, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { BY_TIME, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Rows and bytes of one read: so much is in memory, and so long the process is busy with them. */
@@ -35,7 +35,7 @@ export async function* readLog(
   names: Names,
   { since, until, deliveredBy }: LogQuery,
 ): AsyncGenerator<Message> {
-  const [start] = await transactions.read(FIRST_ONLY, (sql) =>
+  const [start] = await transactions.read(BY_TIME, (sql) =>
     sql.query(
       `select (select min(position) - 1 from ${names.message} where created_at >= $1::text::timestamptz),
          coalesce($2::text::timestamptz, clock_timestamp())::text, exists (select 1 from ${names.relay} where name = $3::text)`,
