@@ -55,7 +55,9 @@ export class PlannedTransactions {
   }
 
   async #run<T>(mode: string, settings: typeof BY_INDEX, run: (sql: SqlRunner) => Promise<T>): Promise<T> {
-    const set = [...settings, PATH, ALL_ROWS].map(([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`);
+    const set = [...settings, PATH, ALL_ROWS].map(
+      ([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`,
+    );
     try {
       return await retried(() =>
         this.#database.transaction(async (_, sql) => {

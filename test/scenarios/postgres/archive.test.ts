@@ -297,7 +297,9 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     const report = await dropping;
     expect(report.droppedSegments).toEqual([]);
     expect(await segments()).toContain(0);
-    expect((await refused(() => storeWith(undefined).maintenance.run())).archiveError).toContain("waits for its archive");
+    expect((await refused(() => storeWith(undefined).maintenance.run())).archiveError).toContain(
+      "waits for its archive",
+    );
   });
 
   it.each(["open", "write", "close"])("an archive that hangs at %s does not hold up a stop", async (at) => {
@@ -434,6 +436,25 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(await types("r")).toEqual(["sent", "requeued"]);
     expect(await types()).toEqual(["sent", "failed", "failed", "dead", "discarded", "requeued", "other", "pending"]);
     expect(await types("never ran")).toHaveLength(8);
+  });
+
+  it("from the log goes nothing that a relay skipped by starting or rewinding to now", async () => {
+    const relay = () => {
+      const publisher = new RecordingPublisher();
+      return { publisher, relay: createRelay({ store: database.store, name: "late", publisher, start: "now" }) };
+    };
+    await database.enqueue(series("k", 3));
+    await relay().relay.drainOnce();
+    await database.enqueue(series("k", 3, 4));
+    const { publisher, relay: second } = relay();
+    await second.drainOnce();
+    expect(publisher.firsts("k")).toEqual([4, 5, 6]);
+    await database.enqueue(series("k", 3, 7));
+    await database.store.admin.rewind("late", "now");
+    const found: number[] = [];
+    for await (const { body } of database.store.readLog({ since: new Date(0), deliveredBy: "late" }))
+      found.push((JSON.parse(String(body)) as { n: number }).n);
+    expect(found).toEqual([4, 5, 6]);
   });
 
   it("refuses an option that it does not understand", () => {
