@@ -149,11 +149,13 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(report).toMatchObject({ droppedSegments: [], heldBackBy: ["(archive)"] });
     expect(report.archiveError).toMatch(/message_0 could not be archived: .*ENOTDIR/);
     expect(told.at(-1)).toEqual(report);
+    expect(await store.admin.figures()).toMatchObject({ unarchivedSegments: 2 });
     expect(await segments()).toContain(0);
     await database.enqueue(series("k", 5, 11));
     await until(() => publisher.firsts("k").length === 15, { what: "the others" });
     await relay.stop();
     expect((await drop(2)).slice(0, 2)).toEqual(["message_0", "message_1"]);
+    expect(await store.admin.figures()).toMatchObject({ unarchivedSegments: 0 });
   });
 
   it("a stream of the user's: the segment goes when it is closed, and stays when it fails", async () => {
