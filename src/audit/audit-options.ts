@@ -28,6 +28,8 @@ export interface AuditOptions {
   lateMs?: number;
   /** Sends what is missing again: the publisher of the relay. */
   requeue?: Publisher;
+  /** So many of them a second. Default 100. */
+  rate?: number;
   /** How many findings the report lists; all are counted. Default 1000. */
   limit?: number;
   /** Told every finding, also beyond `limit`. */
@@ -38,6 +40,7 @@ export interface AuditOptions {
   signal?: AbortSignal;
 }
 
+export const DEFAULT_RATE = 100;
 export const DEFAULT_GRACE_MS: number = 5 * 60_000;
 
 const KNOWN: readonly (keyof AuditOptions)[] = [
@@ -52,6 +55,7 @@ const KNOWN: readonly (keyof AuditOptions)[] = [
   "graceMs",
   "lateMs",
   "requeue",
+  "rate",
   "limit",
   "onFinding",
   "onProgress",
@@ -66,7 +70,7 @@ export function checkAuditOptions(options: AuditOptions): void {
     throw invalid(field, `must be a store, got ${valueKind(options[field])}`, `Pass { ${field}: store }`);
   }
   requireName(of, "consumer", options.consumer);
-  const { since, until = new Date(), graceMs = 0, lateMs = 0, limit = 0, requeue } = options;
+  const { since, until = new Date(), graceMs = 0, lateMs = 0, limit = 0, rate = 1, requeue } = options;
   for (const [field, value] of Object.entries({ since, until })) {
     if (!isDate(value) || Number.isNaN(value.getTime()))
       throw invalid(field, `must be a Date, got ${valueKind(value)}`, `Pass { ${field}: new Date(…) }`);
@@ -75,6 +79,7 @@ export function checkAuditOptions(options: AuditOptions): void {
   requireInteger(of, "graceMs", graceMs, 0);
   requireInteger(of, "lateMs", lateMs, 0);
   requireInteger(of, "limit", limit, 0);
+  requireInteger(of, "rate", rate, 1, 1_000_000);
   for (const field of ["onFinding", "onProgress"] as const)
     if (options[field] !== undefined) requireFunction(of, field, options[field], "Pass a function, or leave it out");
   if (requeue !== undefined && typeof requeue?.publish !== "function")

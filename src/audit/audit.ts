@@ -3,7 +3,7 @@ import { safeListener } from "../core/channels.ts";
 import { TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
 import { uuidv7Time } from "../core/uuid.ts";
-import { type AuditOptions, checkAuditOptions, DEFAULT_GRACE_MS } from "./audit-options.ts";
+import { type AuditOptions, checkAuditOptions, DEFAULT_GRACE_MS, DEFAULT_RATE } from "./audit-options.ts";
 import { type AuditFinding, type AuditOutcome, type AuditReport, isClean } from "./audit-report.ts";
 import { RequeueMissing } from "./requeue-missing.ts";
 
@@ -43,7 +43,8 @@ class AuditRun {
     this.#to = to.admin;
     this.#graceMs = graceMs;
     this.#young = Date.now() - graceMs;
-    this.#requeue = requeue === undefined ? undefined : new RequeueMissing(requeue, signal);
+    this.#requeue =
+      requeue === undefined ? undefined : new RequeueMissing(requeue, options.rate ?? DEFAULT_RATE, signal);
     const { onFinding = () => undefined, onProgress = () => undefined } = options;
     const told = safeListener("onFinding", onFinding);
     this.#tell = (finding) => told(finding, finding.outcome);

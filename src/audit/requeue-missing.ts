@@ -1,11 +1,16 @@
 import type { Message } from "../core/message.ts";
 import type { Publisher, PublishResult } from "../core/contracts.ts";
-import { describeError } from "../core/errors.ts";
+import { describeError, TxboxError } from "../core/errors.ts";
+import { Pace } from "../core/pace.ts";
 import { replayHeaders } from "../core/replay-header.ts";
+import { ABORTED, LATE, settledWithin } from "../core/settled-within.ts";
 import type { RequeueReport } from "./audit-report.ts";
 
 /** How long the target has for a batch. */
 const ANSWER_MS = 60_000;
+/** A publisher that was told to end its batch has this long for it. */
+const GOODBYE_MS = 5000;
+const BATCH = 100;
 
 /**
  * Sends messages again as they are, under their ids and positions, in the order given within a key. Once one of a key was
@@ -16,19 +21,22 @@ export class RequeueMissing {
   readonly report: RequeueReport = { sent: 0, failed: 0, error: null };
   readonly #publisher: Publisher;
   readonly #signal: AbortSignal | undefined;
+  readonly #pace: Pace;
   readonly #startedAt = new Date().toISOString();
   readonly #refused = new Set<string>();
   #out = false;
 
-  constructor(publisher: Publisher, signal: AbortSignal | undefined) {
+  constructor(publisher: Publisher, rate: number, signal: AbortSignal | undefined) {
     this.#publisher = publisher;
+    this.#pace = new Pace(rate, BATCH);
     this.#signal = signal;
   }
 
   /** Which of them were sent. */
   async send(messages: readonly Message[]): Promise<ReadonlySet<string>> {
     const sent = new Set<string>();
-    for (const round of this.#publisher.keepsKeyOrder ? [messages] : rounds(messages)) {
+    const all = this.#publisher.keepsKeyOrder ? [messages] : rounds(messages);
+    for (const round of all.flatMap((of) => parts(of, this.#pace.most))) {
       const open = round.filter((message) => !this.#out && !this.#refused.has(keyOf(message)));
       this.report.failed += round.length - open.length;
       const results = open.length === 0 ? [] : await this.#publish(open);
@@ -44,17 +52,17 @@ export class RequeueMissing {
   }
 
   async #publish(messages: readonly Message[]): Promise<readonly PublishResult[]> {
+    await this.#pace.turn(messages.length, this.#signal);
     const deadline = AbortSignal.timeout(ANSWER_MS);
     const signal = this.#signal === undefined ? deadline : AbortSignal.any([this.#signal, deadline]);
+    const marked = messages.map((message) => this.#marked(message));
     try {
-      return await this.#publisher.publish(
-        messages.map((message) => this.#marked(message)),
-        signal,
-        {
-          kind: "retry",
-          mayBegin: () => !signal.aborted,
-        },
-      );
+      const answer = this.#publisher.publish(marked, signal, { kind: "retry", mayBegin: () => !signal.aborted });
+      let results = await settledWithin(answer, ANSWER_MS, signal);
+      // What is on its way is waited for, though not for ever: a publisher may ignore its signal.
+      if (results === LATE || results === ABORTED) results = await settledWithin(answer, GOODBYE_MS);
+      if (results !== LATE && results !== ABORTED) return results;
+      throw new TxboxError("unavailable", "The publisher did not answer", { retryable: true });
     } catch (error) {
       return messages.map(() => ({ status: "unavailable", error }));
     }
@@ -82,6 +90,11 @@ function rounds(messages: readonly Message[]): Message[][] {
     (all[n] ??= []).push(message);
   }
   return all;
+}
+
+function parts(messages: readonly Message[], most: number): (readonly Message[])[] {
+  const count = Math.ceil(messages.length / most);
+  return Array.from({ length: count }, (_, i) => messages.slice(i * most, (i + 1) * most));
 }
 
 function keyOf({ stream, key, id }: Message): string {

@@ -2,6 +2,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { errorCode } from "../core/errors.ts";
 import { readArchive, readArchiveHead } from "../core/read-archive.ts";
+import { parseMoment } from "./parse-time.ts";
 import { UsageError } from "./usage-error.ts";
 
 /** What `--from` names: archive files, in the order of their messages, or the log from a time on. */
@@ -16,18 +17,7 @@ export async function replayFrom(cwd: string, text: string): Promise<ReplayFrom>
   });
   if (found?.isDirectory() === true) return { files: await inOrder(path) };
   if (found !== undefined) return { files: [path] };
-  return { since: timeOf("--from", text, "It is neither a file, a folder nor a time") };
-}
-
-/** A time such as 2026-03-01, 2026-03-01T12:00:00Z, or so long ago: 90m, 2h, 7d. */
-export function timeOf(flag: string, text: string, otherwise = "It is no time"): Date {
-  const ago = /^(\d{1,6})([mhd])$/.exec(text);
-  if (ago !== null) return new Date(Date.now() - Number(ago[1]) * { m: 60_000, h: 3_600_000, d: 86_400_000 }[ago[2]!]!);
-  const time = /^\d{4}-\d{2}-\d{2}/.test(text) ? new Date(text) : undefined;
-  if (time !== undefined && !Number.isNaN(time.getTime())) return time;
-  throw new UsageError(`${flag} cannot be "${text}". ${otherwise}, such as 2026-03-01T12:00:00Z or 2h (ago)`, {
-    command: "replay",
-  });
+  return { since: parseMoment("--from", text, "replay", "an archive file, a folder of them, ") };
 }
 
 /** Archives of one log, by their first positions. */

@@ -14,12 +14,12 @@ export function parseDuration(flag: string, text: string, command: string): numb
   throw new UsageError(`${flag} must be a time such as 90s, 5m, 1h or 7d, got "${text}"`, { command });
 }
 
-/** A point in time: `1h` is an hour ago, or a date such as 2026-01-31T08:00:00Z. */
-export function parseMoment(flag: string, text: string, command: string): Date {
+/** A point in time: `1h` is an hour ago, or a date such as 2026-01-31T08:00:00Z. `or`: what else the flag takes. */
+export function parseMoment(flag: string, text: string, command: string, or = ""): Date {
   const ago = durationMs(text);
   if (ago !== undefined) return new Date(Date.now() - ago);
   const time = new Date(text);
   if (/^\d{4}-\d{2}-\d{2}/.test(text) && !Number.isNaN(time.getTime())) return time;
-  const forms = "a time ago such as 1h or 7d, or a time such as 2026-01-31T08:00:00Z";
+  const forms = `${or}a time ago such as 1h or 7d, or a time such as 2026-01-31T08:00:00Z`;
   throw new UsageError(`${flag} must be ${forms}, got "${text}"`, { command });
 }

@@ -427,6 +427,8 @@ export interface StoreFigures {
    * newest messages; `oldestAgeMs` is the age of the oldest that was seen.
    */
   unread: { stream: string; oldestAgeMs: number }[];
+  /** Segments past their retention that wait for their archive, not for a relay. Always 0 without an archive. */
+  unarchivedSegments: number;
   /** With indexes. */
   logBytes: number;
   receiptBytes: number;

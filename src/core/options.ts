@@ -69,6 +69,8 @@ export function requireFunction(of: string, name: string, value: unknown, fix: s
 
 /** The name in `known` with the fewest edits, if it is near enough to be a slip. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
+  // The unit is what is most often forgotten: `late` means `lateMs`, though another name may have fewer edits.
+  if (known.includes(`${name}Ms`)) return `${name}Ms`;
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
   for (const candidate of known) {

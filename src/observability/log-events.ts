@@ -1,3 +1,4 @@
+import type { MaintenanceReport } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import type { Channels, Ended } from "../core/events.ts";
 import { hideSecrets } from "../core/hide-secrets.ts";
@@ -100,7 +101,11 @@ const EVENTS: { readonly [Name in EventName]: EventRule<Channels[Name]> } = {
     sentence: reconcilerSentence,
   },
   "txbox:reconciler:failed": { level: "warn", repeats: true, sentence: reconcilerSentence },
-  "txbox:maintenance:done": { level: "debug", sentence: maintenanceSentence },
+  "txbox:maintenance:done": {
+    level: ({ report }) => (report.archiveError === undefined ? "debug" : "warn"),
+    repeats: true,
+    sentence: maintenanceSentence,
+  },
   "txbox:maintenance:failed": { level: "warn", repeats: true, sentence: maintenanceSentence },
   "txbox:store:wake_up_started": { level: "info", sentence: wakeUpSentence },
   "txbox:store:wake_up_lost": { level: "warn", repeats: true, sentence: wakeUpSentence },
@@ -157,7 +162,7 @@ class EventLog {
       const level = typeof given === "function" ? given(event) : given;
       const who = whoOf(event);
       const text = who.name === "" ? sentence(event) : `${who.name}: ${sentence(event)}`;
-      if (repeats) {
+      if (repeats && level === "warn") {
         const missed = this.#repeats.missedBefore(`${name} ${who.key}`);
         if (missed === undefined) this.#log("debug", name, fields, text);
         else this.#log(level, name, missed === 0 ? fields : { ...fields, repeated: missed }, text);
@@ -193,6 +198,9 @@ function whoOf(told: object): { name: string; key: string } {
 function withoutSecrets<Event extends object>(told: Event): Event & { type?: unknown } {
   const event = { ...told } as Record<string, unknown>;
   if (typeof event["error"] === "string") event["error"] = hideSecrets(event["error"]);
+  const report = event["report"] as MaintenanceReport | undefined;
+  if (report?.archiveError !== undefined)
+    event["report"] = { ...report, archiveError: hideSecrets(report.archiveError) };
   if (typeof event["position"] === "bigint") event["position"] = String(event["position"]);
   return event as Event & { type?: unknown };
 }

@@ -7,6 +7,7 @@ import { replayHeaders, type ReplayHeaders } from "../core/replay-header.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
+import { Pace } from "../core/pace.ts";
 import { readArchive } from "../core/read-archive.ts";
 import { ABORTED, LATE, settledWithin } from "../core/settled-within.ts";
 
@@ -216,19 +217,18 @@ class Sending {
   readonly #report: ReplayReport;
   readonly #signal: AbortSignal;
   readonly #replayedAt = new Date().toISOString();
-  readonly #perMs: number;
-  #nextAt = performance.now();
+  readonly #pace: Pace;
 
   constructor(options: ReplayOptions, report: ReplayReport) {
     this.#options = options;
     this.#report = report;
     this.#signal = options.signal ?? new AbortController().signal;
-    this.#perMs = (options.rate ?? 100) / 1000;
+    this.#pace = new Pace(options.rate ?? 100, BATCH);
   }
 
   async run(): Promise<void> {
-    const { publisher, rate = 100 } = this.#options;
-    const most = Math.min(BATCH, Math.max(1, Math.floor(rate / 10)));
+    const { publisher } = this.#options;
+    const { most } = this.#pace;
     let batch: Marked[] = [];
     let keys = new Set<string>();
     const flush = async () => {
@@ -255,7 +255,7 @@ class Sending {
 
   async #send(batch: readonly Marked[]): Promise<void> {
     const { patienceMs = 60_000, onProgress } = this.#options;
-    await this.#turn(batch.length);
+    await this.#pace.turn(batch.length, this.#signal);
     let left = batch;
     let error: unknown;
     let progressAt = performance.now();
@@ -300,14 +300,6 @@ class Sending {
       if (rejected.count++ < LISTED) rejected.first.push({ id: replayOf, error: describeError(result.error) });
     } else return false;
     return true;
-  }
-
-  /** Waits until so many more may go. */
-  async #turn(count: number): Promise<void> {
-    const now = performance.now();
-    const wait = this.#nextAt - now;
-    this.#nextAt = Math.max(now, this.#nextAt) + count / this.#perMs;
-    if (wait > 0) await systemClock.sleep(wait, this.#signal);
   }
 
   #gaveUp(message: Marked, result: unknown): TxboxError {

@@ -1,10 +1,11 @@
 import { audit } from "../../audit/audit.ts";
-import { DEFAULT_GRACE_MS } from "../../audit/audit-options.ts";
+import { type AuditOptions, DEFAULT_GRACE_MS, DEFAULT_RATE } from "../../audit/audit-options.ts";
 import type { AuditProgress, AuditReport } from "../../audit/audit-report.ts";
 import type { Publisher } from "../../core/contracts.ts";
+import { printable } from "../../core/printable.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
-import { configCall } from "../config-call.ts";
+import { confirm } from "../confirm.ts";
 import { EXIT } from "../exit-code.ts";
 import { formatTable } from "../format-table.ts";
 import { formatMs, formatTime, plural } from "../format-values.ts";
@@ -12,20 +13,25 @@ import { suggestion } from "../parse-flags.ts";
 import { parseDuration, parseMoment } from "../parse-time.ts";
 import { stopSignal } from "../stop-signal.ts";
 import { UsageError } from "../usage-error.ts";
+import { within } from "../within.ts";
+import { madePublisher } from "./relay.ts";
 
 /** How often a long run tells where it is. */
 const TELL_MS = 5000;
+const CLOSE_MS = 3000;
 const command = "audit";
 
 export const auditCommand: Command = defineCommand({
   name: command,
   summary: "compare what was published with what was received",
-  usage: ["audit [--from STORE] [--to STORE] --consumer NAME [--since 24h] [--types A,B] [--requeue]"],
+  usage: [
+    "audit [--from STORE] [--to STORE] --consumer NAME [--since 24h] [--types A,B] [--requeue [--rate N] [--yes]]",
+  ],
   about:
     "Looks for the receipt of every message that a relay published: missing, failed, not yet handled, late. STORE is a database\n" +
     "URL or a name of `stores` in the configuration; left out, it is the own store. Name the types that the consumer handles:\n" +
     "those it skips leave no receipt. A message counts by the time at which it was enqueued. --requeue sends the missing ones\n" +
-    "again by the publisher of the relay, under their ids and with the headers replayOf and replayedAt.",
+    "again by the publisher of the relay, under their ids and with the headers replayOf and replayedAt; it asks first.",
   flags: {
     from: { kind: "text", value: "STORE", help: "where the messages were published" },
     to: { kind: "text", value: "STORE", help: "where the receipts are" },
@@ -38,6 +44,8 @@ export const auditCommand: Command = defineCommand({
     grace: { kind: "text", value: "TIME", help: "younger ones may be on their way (default 5m)" },
     late: { kind: "text", value: "TIME", help: "also report what was handled later than this" },
     requeue: { kind: "switch", help: "send the missing ones again" },
+    rate: { kind: "integer", min: 1, help: `so many of them a second (default ${DEFAULT_RATE})` },
+    yes: { kind: "switch", help: "send without being asked" },
     limit: { kind: "integer", min: 0, help: "list at most this many findings (default 1000); all are counted" },
   },
   examples: [
@@ -49,37 +57,53 @@ export const auditCommand: Command = defineCommand({
       "audit --to mongodb://payments/app --consumer payments --since 7d --late 5m",
       "from the own store, with what came late",
     ],
-    ["audit --to payments --consumer payments --since 2h --requeue", "and send again what was lost"],
+    ["audit --to payments --consumer payments --since 2h --requeue --yes", "and send again what was lost"],
   ],
   async run(context, { flags }) {
     const { consumer } = flags;
     if (consumer === undefined) throw new UsageError("Whose receipts? Give --consumer NAME", { command });
+    for (const flag of ["rate", "yes"] as const)
+      if (flags[flag] !== undefined && flags.requeue !== true)
+        throw new UsageError(`--${flag} goes with --requeue`, { command });
     const since = parseMoment("--since", flags.since ?? "24h", command);
     const times = {
-      ...(flags.until === undefined ? {} : { until: parseMoment("--until", flags.until, command) }),
+      until: flags.until === undefined ? new Date() : parseMoment("--until", flags.until, command),
       graceMs: flags.grace === undefined ? DEFAULT_GRACE_MS : parseDuration("--grace", flags.grace, command),
       ...(flags.late === undefined ? {} : { lateMs: parseDuration("--late", flags.late, command) }),
     };
     const relay = flags.requeue === true ? await requeueRelay(context, flags.relay) : flags.relay;
     const from = await context.openOther(flags.from, "--from");
     const to = await context.openOther(flags.to, "--to");
-    const requeue = flags.requeue === true && relay !== undefined ? await publisherOf(context, relay) : undefined;
     context.output.note(`Auditing ${from.where} against the receipts of ${consumer} in ${to.where} …`);
+    const options: AuditOptions = {
+      from: from.store,
+      to: to.store,
+      consumer,
+      since,
+      ...times,
+      ...(relay === undefined ? {} : { relay }),
+      ...(flags.streams === undefined ? {} : { streams: flags.streams }),
+      ...(flags.types === undefined ? {} : { types: flags.types }),
+      ...(flags.limit === undefined ? {} : { limit: flags.limit }),
+      ...(flags.rate === undefined ? {} : { rate: flags.rate }),
+      signal: stopSignal(),
+      onProgress: telling(context),
+    };
+    const isAsked = flags.requeue === true && flags.yes !== true;
+    const looked = isAsked ? await audit(options) : undefined;
+    if (looked !== undefined && looked.missing > 0) {
+      const question = `Send ${plural(looked.missing, "missing message")} to the publisher of ${relay} again?`;
+      if (!(await confirm(question, false, command))) {
+        context.output.result(looked, () => textOf(looked));
+        context.output.note("Nothing was sent.");
+        return EXIT.failed;
+      }
+    }
+    const isSent = flags.requeue === true && relay !== undefined && looked?.missing !== 0;
+    const requeue = isSent ? await publisherOf(context, relay) : undefined;
     try {
-      const report = await audit({
-        from: from.store,
-        to: to.store,
-        consumer,
-        since,
-        ...times,
-        ...(relay === undefined ? {} : { relay }),
-        ...(flags.streams === undefined ? {} : { streams: flags.streams }),
-        ...(flags.types === undefined ? {} : { types: flags.types }),
-        ...(flags.limit === undefined ? {} : { limit: flags.limit }),
-        ...(requeue === undefined ? {} : { requeue }),
-        signal: stopSignal(),
-        onProgress: telling(context),
-      });
+      const report =
+        looked?.missing === 0 ? looked : await audit({ ...options, ...(requeue === undefined ? {} : { requeue }) });
       context.output.result(report, () => textOf(report));
       if (report.requeued !== null && report.requeued.failed > 0) {
         context.output.note(`txbox: ${report.requeued.failed} of the missing messages were not sent again`);
@@ -89,7 +113,7 @@ export const auditCommand: Command = defineCommand({
       context.output.note("txbox: not everything has arrived, or could be judged");
       return EXIT.found;
     } finally {
-      await requeue?.close?.();
+      await within(CLOSE_MS, Promise.resolve(requeue?.close?.()));
     }
   },
 });
@@ -109,9 +133,9 @@ async function requeueRelay(context: CliContext, named: string | undefined): Pro
 
 async function publisherOf(context: CliContext, relay: string): Promise<Publisher> {
   const { publisher } = (await context.loadConfig()).config.relays![relay]!;
-  return typeof publisher === "function"
-    ? configCall(`relays.${relay}.publisher()`, context.configDeadlineMs, publisher)
-    : publisher;
+  const made = await madePublisher(context, `relays.${relay}.publisher()`, publisher);
+  if (made === undefined) throw new UsageError(`Relay "${relay}" has no publisher`, { command });
+  return made;
 }
 
 function telling({ output }: CliContext): (progress: AuditProgress) => void {
@@ -127,7 +151,7 @@ function textOf(report: AuditReport): string {
   const { checked, arrived, underway, unsent, skipped, unjudged, keptSince, backlog, findings, requeued } = report;
   const found = report.missing + report.failed + report.unhandled + report.late + report.dead;
   const lines = [
-    `Relay ${report.relay}, consumer ${report.consumer}, ${formatTime(report.since)} to ${formatTime(report.until)}`,
+    `Relay ${printable(report.relay)}, consumer ${printable(report.consumer)}, ${formatTime(report.since)} to ${formatTime(report.until)}`,
     `${plural(checked, "message")}: ${arrived} arrived, ${underway} on their way, ${report.missing} missing, ${report.failed} failed, ${report.unhandled} not handled yet, ${report.late} late, ${report.dead} dead`,
   ];
   if (unsent > 0 || backlog.pending > 0)
@@ -141,7 +165,7 @@ function textOf(report: AuditReport): string {
     lines.push(`Messages from before ${formatTime(keptSince)} cannot be judged: they may be gone from the log`);
   if (requeued !== null)
     lines.push(
-      `Sent ${plural(requeued.sent, "message")} again${requeued.failed === 0 ? "" : `, ${requeued.failed} not: ${requeued.error ?? "refused"}`}`,
+      `Sent ${plural(requeued.sent, "message")} again${requeued.failed === 0 ? "" : `, ${requeued.failed} not: ${printable(requeued.error ?? "refused")}`}`,
     );
   if (findings.length < found) lines.push(`The first ${findings.length} of ${found}:`);
   const table =

@@ -7,7 +7,7 @@ import {
   type ReplayProgress,
   type ReplayReport,
 } from "../../relay/replay.ts";
-import { replayFrom, timeOf, type ReplayFrom } from "../archive-files.ts";
+import { replayFrom, type ReplayFrom } from "../archive-files.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { confirm } from "../confirm.ts";
@@ -16,6 +16,7 @@ import { formatTable } from "../format-table.ts";
 import { formatTime, plural } from "../format-values.ts";
 import { requirePostgres } from "../open-store.ts";
 import { suggestion } from "../parse-flags.ts";
+import { parseMoment } from "../parse-time.ts";
 import { createStdoutPublisher } from "../stdout-publisher.ts";
 import { stopSignal } from "../stop-signal.ts";
 import { UsageError } from "../usage-error.ts";
@@ -25,6 +26,7 @@ import { madePublisher } from "./relay.ts";
 const DEFAULT_RATE = 100;
 const PROGRESS_MS = 2000;
 const CLOSE_MS = 3000;
+const WITH_DEAD = "An archive has all messages of its time, also those that became dead letters or were discarded.";
 
 export const replayCommand: Command = defineCommand({
   name: "replay",
@@ -32,7 +34,8 @@ export const replayCommand: Command = defineCommand({
   usage: ["replay --from FILE|FOLDER|TIME --to RELAY [filters] [--rate N] [--dry-run] [--new-ids] [--yes]"],
   about:
     "Sends straight to the publisher of a relay of the configuration, in order, each message once; the place of the relay in the\n" +
-    "log does not change. From the log goes only what that relay has delivered: the rest it delivers by itself. All is read\n" +
+    "log does not change. From the log goes only what that relay has delivered: the rest it delivers by itself. An archive has\n" +
+    "all messages of its time: those that became dead letters or were discarded are sent too. All is read\n" +
     "before the first message is sent: an archive that was cut or changed is refused with the line.\n" +
     "Messages carry the headers replayOf and replayedAt. Inboxes drop what they have receipts for, and refuse ids that are older\n" +
     "than their receipts: with --new-ids each message gets an id made of its old one, the same each time, so that repeating a\n" +
@@ -68,7 +71,7 @@ export const replayCommand: Command = defineCommand({
     if (from === undefined) throw wrong("Replay what? Give --from FILE, a folder, or a time");
     if (to === undefined) throw wrong("Replay where to? Give --to RELAY, a relay of the configuration");
     const source = await replayFrom(context.cwd, from);
-    const until = flags.until === undefined ? new Date() : timeOf("--until", flags.until);
+    const until = flags.until === undefined ? new Date() : parseMoment("--until", flags.until, "replay");
     const { output } = context;
     const open = await publisherOf(context, to, flags.publisher === "stdout");
     const streams = flags.stream ?? (await streamsOf(context, to));
@@ -80,11 +83,12 @@ export const replayCommand: Command = defineCommand({
       newIds: flags["new-ids"] === true,
       includeReplays: flags["include-replays"] === true,
     };
-    if (flags["dry-run"] === true) return show(context, await replay({ ...options, dryRun: true }), true);
+    if (flags["dry-run"] === true) return show(context, await replay({ ...options, dryRun: true }));
     if (flags.yes !== true) {
       const found = await replay({ ...options, dryRun: true });
-      if (found.found === 0) return show(context, found, true);
+      if (found.found === 0) return show(context, found);
       output.note(`${plural(found.found, "message")} of ${Object.keys(found.streams).join(", ")}, ${spanText(found)}`);
+      if ("files" in source) output.note(WITH_DEAD);
       if (!(await confirm(`Send them to the publisher of ${to}?`, false, "replay"))) {
         output.note("Nothing was sent.");
         return EXIT.failed;
@@ -93,7 +97,8 @@ export const replayCommand: Command = defineCommand({
     const signal = stopSignal();
     const publisher = await open();
     try {
-      return show(context, await replay({ ...options, publisher, signal, onProgress: progressOf(context) }), false);
+      const report = await replay({ ...options, publisher, signal, onProgress: progressOf(context) });
+      return show(context, report, { after: flags.after ?? 0n });
     } finally {
       await within(CLOSE_MS, Promise.resolve(publisher.close?.()));
     }
@@ -173,14 +178,16 @@ function progressOf({ output }: CliContext): (progress: ReplayProgress) => void 
   };
 }
 
-function show({ output }: CliContext, report: ReplayReport, dryRun: boolean): number {
+/** `sending` is left out after a mere look. */
+function show({ output }: CliContext, report: ReplayReport, sending?: { after: bigint }): number {
+  const dryRun = sending === undefined;
   const { sent, rejected, stopped, position } = report;
   output.result({ dryRun, ...report }, () => {
     if (dryRun) return surveyText(report);
     const lines = [`Sent ${plural(sent, "message")}.`];
     if (rejected.count > 0) lines.push(`The target refused ${plural(rejected.count, "message")} for good:`);
     for (const { id, error } of rejected.first) lines.push(`  ${printable(id)}  ${printable(error)}`);
-    if (stopped) lines.push(`It was stopped. Go on with --after ${String(position ?? 0n)}.`);
+    if (stopped) lines.push(`It was stopped. Go on with --after ${String(position ?? sending.after)}.`);
     return `${lines.join("\n")}\n`;
   });
   return stopped || rejected.count > 0 ? EXIT.failed : EXIT.ok;

@@ -105,6 +105,7 @@ function show(metrics: FiguresMetrics, figures: StoreFigures, seconds: number): 
   for (const { stream, oldestAgeMs } of figures.unread.slice(0, MAX_STREAMS)) {
     metrics.outbox_unread_oldest_age_seconds.set({ stream }, oldestAgeMs / 1000);
   }
+  metrics.outbox_unarchived_segments.set({}, figures.unarchivedSegments);
   metrics.outbox_log_bytes.set({}, figures.logBytes);
   metrics.inbox_receipt_bytes.set({}, figures.receiptBytes);
   for (const { consumer, count } of figures.failedReceipts ?? []) metrics.inbox_failed_records.set({ consumer }, count);

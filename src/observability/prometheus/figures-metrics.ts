@@ -30,6 +30,11 @@ const OTHERS = {
     help: "1 while messages past their retention are kept because the relay has not settled them.",
     labels: ["relay"],
   },
+  outbox_unarchived_segments: {
+    kind: "gauge",
+    help: "Segments past their retention that wait for their archive.",
+    labels: [],
+  },
   outbox_scheduled_records: {
     kind: "gauge",
     help: "Messages whose deliverAt has not come. An estimate above 10,000.",

@@ -6,7 +6,6 @@ import type { Tables } from "./mongodb-names.ts";
 /** Samples are kept this long. */
 export const SAMPLES_MS = 86_400_000;
 const EVERY_MS = 10_000;
-/** Scheduled messages are counted up to here. */
 
 const COUNTS: readonly (keyof SampleCounts)[] = [
   "published",

@@ -35,6 +35,7 @@ export async function storeFigures(tables: Tables): Promise<StoreFigures> {
       nextAt: (next[0]?.["next"] as Date | undefined) ?? null,
     },
     unread: unread(relays, piles),
+    unarchivedSegments: 0,
     logBytes: log.bytes,
     receiptBytes: inbox.bytes,
     failedReceipts: inbox.count > COUNTED_RECEIPTS ? null : await failedReceipts(tables),

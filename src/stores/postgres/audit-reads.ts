@@ -3,7 +3,7 @@ import { uuidv7Time } from "../../core/uuid.ts";
 import { pagePlace } from "../shared/checked-admin.ts";
 import { furthest, NO_RECEIPT } from "../shared/furthest-receipt.ts";
 import { dateOf, epochMs, finite } from "./log-message.ts";
-import { BY_INDEX, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { BY_INDEX, BY_TIME, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import { textArray, type Row, type SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 import { FOREIGN, isDroppable, receiptDay } from "./receipt-days.ts";
@@ -12,9 +12,6 @@ import { FOREIGN, isDroppable, receiptDay } from "./receipt-days.ts";
 const PAGE = 1000;
 /** Clocks of writers and receivers may differ by this much. */
 const CLOCKS_MS = 3_600_000;
-
-/** The log by time is a look into a BRIN index: whatever else the planner may think of reads more. */
-const BY_TIME: typeof BY_INDEX = [...BY_INDEX, ["enable_indexscan", "off"], ["enable_indexonlyscan", "off"]];
 
 /**
  * The part of the log between two times, in the order of positions. What was scheduled lies where it came due, among

@@ -79,7 +79,7 @@ async function retention(context: DoctorContext): Promise<Symptom[]> {
   const { names, options } = context;
   return context.read(async (sql) => {
     const rows = await sql.query(
-      `select n, ${epochMs("clock_timestamp() - closed_at")} from ${names.segment}
+      `select n, ${epochMs("clock_timestamp() - closed_at")}, archive_owner is not null and archived_at is null from ${names.segment}
        where closed_at < now() - interval '${options.retentionMs + HOUR_MS} ms' order by n limit 1`,
     );
     const [oldest] = rows;
@@ -88,6 +88,16 @@ async function retention(context: DoctorContext): Promise<Symptom[]> {
     const [there] = await sql.query("select to_regclass($1::text)", [names.of(`message_${n}`)]);
     const holders = there?.[0] == null ? [] : await segmentHolders(sql, names, n);
     const age = formatMs(Number(oldest[1]));
+    if (holders.length === 0 && oldest[2] === "t") {
+      return [
+        {
+          severity: "warning",
+          finding: `Segment ${n} was closed ${age} ago, and its archive is not written`,
+          consequence: "The log grows: the segment is kept until its archive is complete",
+          fix: "Look at the warnings of maintenance, or at the output of txbox maintain, for why the archive fails. archive: false drops segments without one",
+        },
+      ];
+    }
     if (holders.length === 0) {
       return [
         {

@@ -28,9 +28,22 @@ export function schemaTooNew(found: number, known: number): TxboxError {
 const UNDEFINED_TABLE = "42P01";
 const INVALID_SCHEMA = "3F000";
 
-/** Says what is missing when the database answers "no such table". */
+const INSUFFICIENT_PRIVILEGE = "42501";
+
+export function rowSecurity(what: string, cause?: unknown): TxboxError {
+  return new TxboxError("row_security", `Row-level security may hide rows of ${what} from this role`, {
+    fix: "Let the role bypass it (alter role … bypassrls), or disable row-level security on the tables of txbox",
+    cause,
+  });
+}
+
+/** Says what is missing when the database answers "no such table", and which rows it would have hidden. */
 export function explain(error: unknown, schema: string): unknown {
   const code = errorCode(error);
+  if (code === INSUFFICIENT_PRIVILEGE && error instanceof Error) {
+    const [, table] = /row-level security policy for table "(.*)"/.exec(error.message) ?? [];
+    if (table !== undefined) return rowSecurity(table, error);
+  }
   return code === UNDEFINED_TABLE || code === INVALID_SCHEMA ? schemaMissing(schema, error) : error;
 }
 

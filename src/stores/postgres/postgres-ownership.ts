@@ -17,6 +17,7 @@ import {
   SEGMENT_SIZE,
 } from "./postgres-cursor.ts";
 import type { LaneView } from "../../lanes/lane-port.ts";
+import { rowSecurity } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 
 export interface CursorView {
@@ -364,12 +365,7 @@ export function requireSound(view: RelayView, relay: string): void {
 
 /** Rows that are hidden from the relay would be skipped for ever. */
 export function requireVisible(view: RelayView): void {
-  if (view.hidden.length > 0) {
-    const tables = view.hidden.join(", ");
-    throw new TxboxError("row_security", `Row-level security may hide rows of ${tables} from this role`, {
-      fix: "Let the role bypass it (alter role … bypassrls), or disable row-level security on the tables of txbox",
-    });
-  }
+  if (view.hidden.length > 0) throw rowSecurity(view.hidden.join(", "));
 }
 
 export function restoredCopy(): TxboxError {

@@ -1,7 +1,7 @@
 import type { Message } from "../../core/message.ts";
 import { readableMessage, whyUnreadable } from "../../core/readable-message.ts";
 import { messageColumns, RowMessage } from "./log-message.ts";
-import { FIRST_ONLY, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { BY_TIME, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 
 /** Rows and bytes of one read: so much is in memory, and so long the process is busy with them. */
@@ -22,7 +22,7 @@ export interface LogQuery {
   since: Date;
   /** Messages that were enqueued before. Default: when reading begins. */
   until?: Date;
-  /** Only what this relay has delivered, or skipped when it began; all, if there is no such relay. */
+  /** Only what this relay has delivered; all, if there is no such relay. */
   deliveredBy?: string;
 }
 
@@ -35,7 +35,7 @@ export async function* readLog(
   names: Names,
   { since, until, deliveredBy }: LogQuery,
 ): AsyncGenerator<Message> {
-  const [start] = await transactions.read(FIRST_ONLY, (sql) =>
+  const [start] = await transactions.read(BY_TIME, (sql) =>
     sql.query(
       `select (select min(position) - 1 from ${names.message} where created_at >= $1::text::timestamptz),
          coalesce($2::text::timestamptz, clock_timestamp())::text, exists (select 1 from ${names.relay} where name = $3::text)`,
@@ -61,7 +61,10 @@ export async function* readLog(
   }
 }
 
-/** Of its streams, seen by the cursor of its lane, and neither parked, nor dead, nor given up. */
+/**
+ * Of its streams, seen by the cursor of its lane, and neither parked, nor dead, nor given up. What was skipped by a start or
+ * a rewind to now, or lies before a rebase, is in no batch.
+ */
 function deliveredSql(names: Names, relay: string): string {
   return `exists (select 1 from ${names.relay} r where r.name = ${relay}
       and case when r.streams is null then m.stream not like 'inbox.%' else m.stream = any (r.streams) end)
@@ -69,5 +72,9 @@ function deliveredSql(names: Names, relay: string): string {
       where l.relay = ${relay} and l.lane = m.lane & 63::smallint and (m.position <= c.floor or pg_visible_in_snapshot(m.xid, c.prev)
         or c.cur is not null and m.position <= c.done and pg_visible_in_snapshot(m.xid, c.cur)))
     and not exists (select 1 from ${names.parked} p where p.relay = ${relay} and p.position = m.position)
-    and not exists (select 1 from ${names.dead} d where d.relay = ${relay} and d.position = m.position and d.state <> 'requeued')`;
+    and not exists (select 1 from ${names.dead} d where d.relay = ${relay} and d.position = m.position and d.state <> 'requeued')
+    and (exists (select 1 from ${names.delivery} v where v.relay = ${relay} and v.position = m.position and v.published_at is not null)
+      or exists (select 1 from ${names.batch} b where b.relay = ${relay} and b.upto >= m.position and b.after < m.position
+        and (b.lanes >> (m.lane & 63::smallint)) & 1 = 1
+        and pg_visible_in_snapshot(m.xid, b.cur) and not pg_visible_in_snapshot(m.xid, b.prev)))`;
 }

@@ -42,6 +42,8 @@ const RENEW_MS = 20_000;
 /** A stream that takes nothing for so long has failed; closing it may take longer, such as the end of an upload. */
 const WRITE_MS = 60_000;
 const CLOSE_MS = 600_000;
+/** A stream that is given up while this process stops has this long to clear away. */
+const GOODBYE_MS = 1000;
 
 /** Throws `invalid_option`. */
 export function requireArchive(of: string, archive: unknown): void {
@@ -85,11 +87,13 @@ export class SegmentArchive {
     if (!(await this.#lease(n, "archive_until is null or archive_until < pg_catalog.clock_timestamp()"))) return false;
     const lost = new AbortController();
     const renewal = setInterval(() => {
-      this.#lease(n, "true").then(
+      // Only what is still its own: a process that slept past its lease has lost the segment.
+      this.#lease(n, "archive_owner = $2::text").then(
         (kept) => kept || lost.abort(new Error("another process has taken the segment over")),
         () => undefined,
       );
     }, RENEW_MS);
+    renewal.unref();
     try {
       const segment = this.#segment(n, known.createdAt);
       await this.#copy(n, segment, AbortSignal.any([lost.signal, ...(signal === undefined ? [] : [signal])]));
@@ -119,11 +123,12 @@ export class SegmentArchive {
     return row && { archived: row[0] === "t", createdAt: new Date(Number(row[1])) };
   }
 
+  /** Takes or renews the segment if `free` is true for its row; `$2` is this process. */
   async #lease(n: string, free: string): Promise<boolean> {
     const { sql, names } = this.#options;
     const rows = await sql.query(
       `update ${names.segment} set archive_owner = $2::text, archive_until = pg_catalog.clock_timestamp() + ${LEASE}
-       where n = $1::text::bigint and archived_at is null and (archive_owner = $2::text or (${free})) returning 1`,
+       where n = $1::text::bigint and archived_at is null and (${free}) returning 1`,
       [n, this.#owner],
     );
     return rows.length > 0;
@@ -153,13 +158,19 @@ export class SegmentArchive {
     const { archive } = this.#options;
     const opening = (async () =>
       typeof archive === "function" ? archive(segment) : openArchiveFile(archive.directory, segment))();
-    const stream = await soon(opening, CLOSE_MS, `The archive of ${segment.segment} could not be opened`);
+    const stream = await soon(opening, CLOSE_MS, `The archive of ${segment.segment} could not be opened`, signal).catch(
+      (error: unknown) => {
+        // What is opened after all is not left open.
+        opening.then((late) => ("abort" in late ? late.abort(error) : undefined)).catch(() => undefined);
+        throw error;
+      },
+    );
     if (stream !== null && typeof stream === "object" && "sha256" in stream)
-      return this.#requireSame(n, segment, stream);
+      return this.#requireSame(n, segment, stream, signal);
     if (typeof stream?.getWriter !== "function") {
       throw new TxboxError("invalid_option", `archive must give a WritableStream, got ${valueKind(stream)}`, {
         field: "archive",
-        fix: "Wrap a stream of Node.js: Writable.toWeb(createWriteStream(file))",
+        fix: "Wrap a stream of Node.js: Writable.toWeb(createWriteStream(file, { flush: true, mode: 0o600 }))",
       });
     }
     const writer = stream.getWriter();
@@ -170,21 +181,28 @@ export class SegmentArchive {
     pipeline(Readable.from(this.#lines(n, segment), { objectMode: false }), zipped, () => undefined);
     try {
       for await (const chunk of zipped as AsyncIterable<Uint8Array>) {
-        signal.throwIfAborted();
-        await soon(writer.write(chunk), WRITE_MS, `The archive of ${segment.segment} took nothing`);
+        await soon(writer.write(chunk), WRITE_MS, `The archive of ${segment.segment} took nothing`, signal);
       }
       signal.throwIfAborted();
-      await soon(writer.close(), CLOSE_MS, `The archive of ${segment.segment} could not be closed`);
+      await soon(writer.close(), CLOSE_MS, `The archive of ${segment.segment} could not be closed`, signal);
     } catch (error) {
-      await settledWithin(writer.abort(error), WRITE_MS).catch(() => undefined);
+      await settledWithin(writer.abort(error), signal.aborted ? GOODBYE_MS : WRITE_MS).catch(() => undefined);
       throw error;
     }
   }
 
   /** A process died between the archive and its note in the database; or a file of another log has the name. */
-  async #requireSame(n: string, segment: ArchiveSegment, found: { file: string; sha256: string }): Promise<void> {
+  async #requireSame(
+    n: string,
+    segment: ArchiveSegment,
+    found: { file: string; sha256: string },
+    signal: AbortSignal,
+  ): Promise<void> {
     let last = "";
-    for await (const lines of this.#lines(n, segment)) last = lines.toString();
+    for await (const lines of this.#lines(n, segment)) {
+      signal.throwIfAborted();
+      last = lines.toString();
+    }
     if (parseEnd(last.trimEnd())?.sha256 === found.sha256) return;
     throw new TxboxError("invalid_archive", `${found.file} is the archive of another log`, {
       field: "archive",
@@ -221,9 +239,10 @@ export class SegmentArchive {
   }
 }
 
-async function soon<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
-  const ended = await settledWithin(promise, ms);
-  if (ended !== LATE && ended !== ABORTED) return ended;
+async function soon<T>(promise: Promise<T>, ms: number, what: string, signal: AbortSignal): Promise<T> {
+  const ended = await settledWithin(promise, ms, signal);
+  if (ended === ABORTED) throw signal.reason;
+  if (ended !== LATE) return ended;
   throw new TxboxError("unavailable", `${what} within ${ms} ms`, { retryable: true });
 }
 

@@ -117,7 +117,9 @@ export class Segments {
         // Writing takes its time, in which a relay may have been rewound.
         const later = this.#archive === undefined || abandoned ? [] : await this.#holders(n!);
         if (later.length > 0) return { dropped, heldBackBy: later };
-        if (!(await this.#drop(n!))) break;
+        const ended = await this.#drop(n!);
+        if (ended === "unarchived") return { dropped, ...heldByArchive(notArchived(n!)) };
+        if (ended === "busy") break;
         dropped.push(`message_${n}`);
       } catch (error) {
         if (!ANOTHER_IS_AT_IT.has(errorCode(error))) throw error;
@@ -172,7 +174,17 @@ export class Segments {
     return (await this.#exists(n)) ? segmentHolders(this.#options.sql, this.#names, n) : [];
   }
 
-  async #drop(n: string): Promise<boolean> {
+  /** Another process may have begun to archive since the segments were listed. */
+  async #isWanted(n: string): Promise<boolean> {
+    if (this.#options.archive !== undefined) return false;
+    const rows = await this.#options.sql.query(
+      `select 1 from ${this.#names.segment} where n = $1::text::bigint and archive_owner is not null and archived_at is null`,
+      [n],
+    );
+    return rows.length > 0;
+  }
+
+  async #drop(n: string): Promise<"dropped" | "busy" | "unarchived"> {
     const { sql, database } = this.#options;
     const names = this.#names;
     const table = names.of(`message_${n}`);
@@ -186,18 +198,20 @@ export class Segments {
       if (state![1] === "t") {
         await sql.query(`alter table ${names.message} detach partition ${table} finalize`);
       } else if (state![1] === "f") {
-        if (database.single) await sql.query(`alter table ${names.message} detach partition ${table}`);
-        else if (!(await this.#detachConcurrently(table))) return false;
+        if (!database.single && !(await this.#usersEnded())) return "busy";
+        if (await this.#isWanted(n)) return "unarchived";
+        const concurrently = database.single ? "" : "concurrently";
+        await sql.query(`alter table ${names.message} detach partition ${table} ${concurrently}`);
       }
       await this.#keepParked(table);
       await sql.query(`drop table ${table}`);
     }
     await sql.query(`delete from ${names.segment} where n = $1::text::bigint`, [n]);
-    return true;
+    return "dropped";
   }
 
   /** Detaching waits for every transaction that uses the log, so it is begun only when those of now have ended. */
-  async #detachConcurrently(table: string): Promise<boolean> {
+  async #usersEnded(): Promise<boolean> {
     const { sql } = this.#options;
     const users = `select coalesce(pg_catalog.array_agg(distinct virtualtransaction), '{}')::text from pg_locks
       where relation = $1::text::regclass::oid and pid is distinct from pg_catalog.pg_backend_pid()`;
@@ -207,12 +221,10 @@ export class Segments {
         "select 1 from pg_locks where relation = $1::text::regclass::oid and virtualtransaction = any ($2::text::text[]) limit 1",
         [this.#names.message, now![0]!],
       );
-      if (left.length === 0) break;
+      if (left.length === 0) return true;
       if (waited >= DETACH_PATIENCE_MS) return false;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
-    await sql.query(`alter table ${this.#names.message} detach partition ${table} concurrently`);
-    return true;
   }
 
   /** Copies messages that still wait behind a failed one: they outlive their segment. */

@@ -30,6 +30,7 @@ export async function storeFigures(sql: SqlRunner, names: Names, retention: Rete
     activity: mayReadSamples ? await readActivity(sql, names) : [],
     scheduled: await scheduled(sql, names),
     unread: await unread(sql, names),
+    unarchivedSegments: await unarchivedSegments(sql, names, retention, holders),
     logBytes,
     receiptBytes,
     failedReceipts: isCountable ? await failedReceipts(sql, names) : null,
@@ -53,6 +54,24 @@ async function retentionHolders(
   // Through the log, which a role for relays may read: it may not read the tables of its segments.
   const rows = await sql.query(holdersSql(names, names.message, segmentSql(BigInt(due[0]!))));
   return new Set(rows.map(([relay]) => relay!));
+}
+
+/** None while a relay holds the oldest of them: then it is the relay that they wait for. */
+async function unarchivedSegments(
+  sql: SqlRunner,
+  names: Names,
+  { retentionMs }: Retention,
+  holders: ReadonlySet<string>,
+): Promise<number> {
+  const [row] = await sql.query(
+    `select count(*), min(s.n) from ${names.segment} s
+     where ${isDueSql(`interval '${retentionMs} ms'`)} and s.archive_owner is not null and s.archived_at is null`,
+  );
+  const [count, oldest] = row!;
+  if (oldest == null) return 0;
+  const held =
+    holders.size > 0 && (await sql.query(holdersSql(names, names.message, segmentSql(BigInt(oldest))))).length > 0;
+  return held ? 0 : Number(count);
 }
 
 async function scheduled(sql: SqlRunner, names: Names): Promise<StoreFigures["scheduled"]> {

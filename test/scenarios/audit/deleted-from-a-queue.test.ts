@@ -165,7 +165,10 @@ describe.skipIf(slot.skipped || !hasPostgres())(`${DELETED} of ${COUNT} messages
       );
 
       // Twice before the consumer had a chance, and by two at once: the receipts drop what is too much.
-      const again = await Promise.all([cli("--grace", "0s", "--requeue"), cli("--grace", "0s", "--requeue")]);
+      const again = await Promise.all([
+        cli("--grace", "0s", "--requeue", "--yes"),
+        cli("--grace", "0s", "--requeue", "--yes"),
+      ]);
       for (const { code, json, stderr } of again) {
         expect(code, stderr).toBe(6);
         expect(json).toMatchObject({ missing: DELETED, requeued: { sent: DELETED, failed: 0, error: null } });
@@ -201,7 +204,7 @@ describe.skipIf(slot.skipped || !hasPostgres())(`${DELETED} of ${COUNT} messages
       expect(disorder(all.filter(({ id }) => !lost.includes(id)))).toEqual([]);
       expect(disorder(all.filter(({ id }) => lost.includes(id)))).toEqual([]);
 
-      const after = await cli("--grace", "0s", "--requeue");
+      const after = await cli("--grace", "0s", "--requeue", "--yes");
       expect(after.json).toMatchObject({
         checked: COUNT,
         arrived: COUNT,

@@ -247,9 +247,9 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     await fails("Replay what?", "--to", "bus");
     await fails("Replay where to?", "--from", "1h");
     await fails('Did you mean "bus"?', "--from", "1h", "--to", "bsu");
-    await fails("neither a file, a folder nor a time", "--from", "yesterday", "--to", "bus");
+    await fails("--from must be an archive file, a folder of them, a time ago", "--from", "yesterday", "--to", "bus");
     await fails("There is no archive", "--from", ".", "--to", "bus");
-    await fails("--until cannot be", "--from", "1h", "--to", "bus", "--until", "soon");
+    await fails("--until must be a time ago", "--from", "1h", "--to", "bus", "--until", "soon");
   });
 
   test("replay stops when told to, and goes on with --after", async () => {

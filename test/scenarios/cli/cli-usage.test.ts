@@ -65,6 +65,7 @@ describe.concurrent("txbox, used rightly and wrongly", () => {
     ],
     [["audit", "--consumer", "c", "--from", "host=h password=secret"], "--from: its value is neither a database URL"],
     [["audit", "--consumer", "c", "--from", "mysql://u:secret@h/d"], "--from is no database URL"],
+    [["audit", "--consumer", "c", "--yes"], "--yes goes with --requeue"],
     [["audit", "--consumer", "c", "--requeue"], "--requeue sends by a relay of the configuration. It has none"],
     [
       ["status"],

@@ -352,6 +352,11 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("retention", old.store)).toMatchObject([
       { finding: expect.stringMatching(/nothing needs it any more/) },
     ]);
+    await old.query("update txbox.segment set archive_owner = '' where closed_at is not null");
+    expect(await findings("retention", old.store)).toMatchObject([
+      { finding: expect.stringMatching(/its archive is not written/), fix: expect.stringMatching(/archive: false/) },
+    ]);
+    await old.query("update txbox.segment set archive_owner = null");
     await old.store.maintenance.run();
     expect(await findings("retention", old.store)).toEqual([]);
   });

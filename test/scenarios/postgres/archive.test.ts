@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { MaintenanceReport, Message } from "../../../src/index.ts";
 import { createOutbox, createRelay, listen, replay } from "../../../src/index.ts";
 import { readArchive } from "../../../src/core/read-archive.ts";
@@ -149,11 +149,13 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(report).toMatchObject({ droppedSegments: [], heldBackBy: ["(archive)"] });
     expect(report.archiveError).toMatch(/message_0 could not be archived: .*ENOTDIR/);
     expect(told.at(-1)).toEqual(report);
+    expect(await store.admin.figures()).toMatchObject({ unarchivedSegments: 2 });
     expect(await segments()).toContain(0);
     await database.enqueue(series("k", 5, 11));
     await until(() => publisher.firsts("k").length === 15, { what: "the others" });
     await relay.stop();
     expect((await drop(2)).slice(0, 2)).toEqual(["message_0", "message_1"]);
+    expect(await store.admin.figures()).toMatchObject({ unarchivedSegments: 0 });
   });
 
   it("a stream of the user's: the segment goes when it is closed, and stays when it fails", async () => {
@@ -243,6 +245,90 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     resumed.resolve();
     expect(await sleeper).toMatchObject({ droppedSegments: [], heldBackBy: [] });
     expect(await archived("txbox.message_0.jsonl.gz")).toHaveLength(5000);
+  });
+
+  it("a process that slept past its lease does not take the segment back by renewing it", async () => {
+    await fill(1, 5000);
+    await deliver("r");
+    const [begun, resumed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const asleep = (): WritableStream<Uint8Array> =>
+      new WritableStream({
+        async write() {
+          begun.resolve();
+          await resumed.promise;
+        },
+      });
+    // Only the renewal runs on an interval.
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+    try {
+      let report: MaintenanceReport | undefined;
+      const run = async () => {
+        while (report === undefined || (report.droppedSegments.length === 0 && (await owner()) === ""))
+          report = await maintain(asleep);
+      };
+      const owner = () => database.value("select archive_owner from txbox.segment where n = 0");
+      const sleeper = run();
+      await begun.promise;
+      await database.query(
+        "update txbox.segment set archive_owner = 'other', archive_until = clock_timestamp() + interval '1 min' where n = 0",
+      );
+      await vi.advanceTimersByTimeAsync(20_000);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      resumed.resolve();
+      await sleeper;
+      expect(report).toMatchObject({ droppedSegments: [], heldBackBy: [] });
+      expect(await owner()).toBe("other");
+      expect(await database.value("select archived_at from txbox.segment where n = 0")).toBeNull();
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it("a process without the option drops nothing that another began to archive meanwhile", async () => {
+    await fill(1, 5);
+    await deliver("r");
+    const reader = await database.pool.connect();
+    await reader.query("begin");
+    await reader.query("select 1 from txbox.message limit 1");
+    // It waits for the reader before it detaches.
+    const dropping = storeWith(undefined).maintenance.run();
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    await database.query("update txbox.segment set archive_owner = '' where archive_owner is null");
+    await reader.query("commit");
+    reader.release();
+    const report = await dropping;
+    expect(report.droppedSegments).toEqual([]);
+    expect(await segments()).toContain(0);
+    expect((await refused(() => storeWith(undefined).maintenance.run())).archiveError).toContain(
+      "waits for its archive",
+    );
+  });
+
+  it.each(["open", "write", "close"])("an archive that hangs at %s does not hold up a stop", async (at) => {
+    await fill(1, 50);
+    await deliver("r");
+    const hangs = Promise.withResolvers<void>();
+    const step = (name: string) => {
+      if (name !== at) return Promise.resolve();
+      hangs.resolve();
+      return new Promise<void>(() => undefined);
+    };
+    const archive = async (): Promise<WritableStream<Uint8Array>> => {
+      await step("open");
+      return new WritableStream({ write: () => step("write"), close: () => step("close") });
+    };
+    const stop = new AbortController();
+    const running = (async () => {
+      let report: MaintenanceReport | undefined;
+      while (!stop.signal.aborted) report = await storeWith(archive).maintenance.run({ signal: stop.signal });
+      return report;
+    })();
+    await hangs.promise;
+    const stoppedAt = performance.now();
+    stop.abort();
+    expect(await running).toMatchObject({ droppedSegments: [], heldBackBy: [] });
+    expect(performance.now() - stoppedAt).toBeLessThan(5000);
+    expect(await drop(1)).toEqual(["message_0"]);
   });
 
   it("takes a whole file for done that a process left without a note in the database", async () => {
@@ -352,6 +438,25 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(await types("r")).toEqual(["sent", "requeued"]);
     expect(await types()).toEqual(["sent", "failed", "failed", "dead", "discarded", "requeued", "other", "pending"]);
     expect(await types("never ran")).toHaveLength(8);
+  });
+
+  it("from the log goes nothing that a relay skipped by starting or rewinding to now", async () => {
+    const relay = () => {
+      const publisher = new RecordingPublisher();
+      return { publisher, relay: createRelay({ store: database.store, name: "late", publisher, start: "now" }) };
+    };
+    await database.enqueue(series("k", 3));
+    await relay().relay.drainOnce();
+    await database.enqueue(series("k", 3, 4));
+    const { publisher, relay: second } = relay();
+    await second.drainOnce();
+    expect(publisher.firsts("k")).toEqual([4, 5, 6]);
+    await database.enqueue(series("k", 3, 7));
+    await database.store.admin.rewind("late", "now");
+    const found: number[] = [];
+    for await (const { body } of database.store.readLog({ since: new Date(0), deliveredBy: "late" }))
+      found.push((JSON.parse(String(body)) as { n: number }).n);
+    expect(found).toEqual([4, 5, 6]);
   });
 
   it("refuses an option that it does not understand", () => {

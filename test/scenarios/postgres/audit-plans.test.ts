@@ -52,6 +52,18 @@ describe.skipIf(!hasPostgres())(`an audit over a log of ${ROWS} messages of ${DA
   }, 600_000);
   afterAll(() => database?.[Symbol.asyncDispose]());
 
+  test("a replay from a time on finds its place by the index over time", async () => {
+    const { client, statements } = explainingPool(database.pool);
+    const since = new Date(Date.now() - 3_600_000 * 6);
+    let count = 0;
+    for await (const message of createPostgresStore({ client }).readLog({ since, deliveredBy: "r" }))
+      if (message.createdAt >= since) count++;
+    expect(count).toBeGreaterThan((ROWS / DAYS / 24) * 6 * 0.95);
+    expect(count).toBeLessThan((ROWS / DAYS / 24) * 6 * 1.05);
+    const [byTime] = statements.filter(({ text }) => text.includes("min(position) - 1"));
+    expect(byTime?.plan).toMatch(/Bitmap Index Scan on message_\d_created_at_idx/);
+  });
+
   test("reads only the hour that was asked for, by indexes", async () => {
     const { client, statements } = explainingPool(database.pool);
     const store = createPostgresStore({ client });

@@ -58,4 +58,28 @@ describe.skipIf(!hasPostgres())("row-level security", () => {
     },
     30_000,
   );
+
+  it("that may hide rows of the log from an archive, a replay or an audit is refused by name", async () => {
+    await database.enqueue(series("a", 3));
+    await createRelay({ store: database.store, name: "orders", publisher }).drainOnce();
+    const url = new URL(database.url);
+    url.username = role;
+    const pool = openPool(url.href);
+    const store = createPostgresStore({ client: pool });
+    const reads: Record<string, () => Promise<unknown>> = {
+      readLog: async () => {
+        for await (const message of store.readLog({ since: new Date(0) })) return message;
+        return undefined;
+      },
+      sent: () => store.admin.sent({ relay: "orders", since: new Date(0), until: new Date() }),
+    };
+    for (const read of Object.values(reads)) expect(await read()).toBeDefined();
+    await database.query("alter table txbox.message enable row level security");
+    for (const [name, read] of Object.entries(reads))
+      await expect(read(), name).rejects.toMatchObject({
+        code: "row_security",
+        message: expect.stringContaining("message"),
+      });
+    await pool.end();
+  });
 });

@@ -1,3 +1,4 @@
+import { channel } from "node:diagnostics_channel";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
@@ -114,6 +115,20 @@ describe("logEvents", () => {
       relayTells({ type: "recovered", relay: "out" });
     }
     expect(lines.slice(before).filter(({ level }) => level !== "debug")).toEqual([]);
+  });
+
+  it("warns once in a minute of an archive that fails, without its secrets", () => {
+    const { lines, text } = start();
+    const report = { rotated: false, droppedSegments: [], heldBackBy: ["(archive)"] };
+    const archiveError = "message_0 could not be archived: Error: put https://user:hunter2@s3/bucket";
+    const tell = (more: object) =>
+      channel("txbox:maintenance:done").publish({ store: "db", ms: 1, report: { ...report, ...more } });
+    tell({});
+    tell({ archiveError });
+    tell({ archiveError });
+    expect(lines.map(({ level }) => level)).toEqual(["debug", "warn", "debug"]);
+    expect(lines[1]!.msg).toContain("message_0 could not be archived");
+    expect(text.join("")).not.toContain("hunter2");
   });
 
   it("tells routes apart, and warns of failing messages once in a minute for each relay and consumer", () => {

@@ -24,6 +24,7 @@ const quiet: StoreFigures = {
   unread: [],
   logBytes: 0,
   receiptBytes: 0,
+  unarchivedSegments: 0,
   failedReceipts: [],
 };
 const of = (more: Partial<RelayFigures>): StoreFigures => ({ ...quiet, relays: [{ ...relay, ...more }] });
