@@ -146,6 +146,21 @@ export const figuresCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "shows a message of a relay behind any number that are for others",
+    async run(context) {
+      await joined(context.store, { relay: "rare", streams: ["payouts"] });
+      await enqueueMany(context, 10_050);
+      const without = await figures(context, "rare");
+      assert.deepEqual([without.pending, without.oldestPendingAgeMs], [0, null]);
+      await enqueue(context, message("rare", { stream: "payouts" }));
+      await sleep(50);
+      const { pending, oldestPendingAgeMs } = await figures(context, "rare");
+      assert.ok(pending >= 1, `${pending} are pending`);
+      assert.ok((oldestPendingAgeMs ?? 0) >= 40, `the oldest is ${oldestPendingAgeMs} ms old`);
+    },
+  },
+  {
+    role,
     name: "estimates across segments of the log",
     needs: ["retention"],
     async run(context) {
