@@ -1,4 +1,4 @@
-import { epochMs } from "./log-message.ts";
+import { dueSql, epochMs } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -113,15 +113,16 @@ async function look(sql: SqlRunner, names: Names, scope: Scope): Promise<Look[]>
  */
 function backlogsSql(names: Names, { from, limit, only }: Scope): string {
   const rows = (where: string, order: string, start = "start") =>
-    `select m.position, m.created_at, m.lane, m.stream, m.xid from ${names.message} m
+    `select m.position, m.id, m.created_at, m.lane, m.stream, m.xid from ${names.message} m
      where m.position >= ${from} and m.position >= c.${start} and m.position > c.floor and ${where} order by ${order}`;
   const some = `limit ${limit + 1}`;
   const ofRelay = `(c.lanes >> m.lane) & 1 = 1
       and case when c.streams is null then m.stream not like 'inbox.%' else m.stream = any (c.streams) end`;
   const past = `m.xid >= c.horizon and ${ofRelay}`;
-  const age = (created: string) => epochMs(`clock_timestamp() - ${created}`);
+  const age = (due: string) => epochMs(`clock_timestamp() - ${due}`);
+  const due = dueSql("m");
   return `
-select c.id, past.seen, past.matching, past.first, ${age("past.created")}, ${age("past.oldest")}, late.matching, ${age("late.created")}
+select c.id, past.seen, past.matching, past.first, ${age("past.due")}, ${age("past.oldest")}, late.matching, ${age("late.due")}
 from (
   select c.id, c.prev, c.cur, c.done, c.floor, pg_snapshot_xmax(c.prev) as horizon, r.streams,
     (select bit_or(1::bigint << l.lane) from ${names.lane} l where l.relay = c.relay and l.cursor_id = c.id) as lanes,
@@ -132,7 +133,7 @@ from (
   offset 0) c
 cross join lateral (
   select count(*) as seen, count(*) filter (where ${past}) as matching, min(m.position) filter (where ${past}) as first,
-    min(m.created_at) filter (where ${past}) as created, min(m.created_at) as oldest
+    min(${due}) filter (where ${past}) as due, min(${due}) as oldest
   from (
     (${rows("c.cur is null and m.xid >= c.horizon", "m.xid")} ${some})
     union all
@@ -143,7 +144,7 @@ cross join lateral (
     select m.* from pg_snapshot_xip(c.cur) x cross join lateral (${rows(OF_ONE, "m.xid")} offset 0) m
     where x >= c.horizon and m.position <= c.reached) m) past
 cross join lateral (
-  select count(*) as matching, min(m.created_at) as created from pg_snapshot_xip(c.prev) x
+  select count(*) as matching, min(${due}) as due from pg_snapshot_xip(c.prev) x
   cross join lateral (${rows(OF_ONE, "m.xid", "late_start")} offset 0) m
   where ${ofRelay} and (c.cur is null or m.position > c.done or not pg_visible_in_snapshot(m.xid, c.cur))) late`;
 }
