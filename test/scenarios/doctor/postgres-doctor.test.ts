@@ -445,7 +445,7 @@ describe("the doctor on PostgreSQL", () => {
     });
     expect(await findings("idle_relay", store)).toEqual([]);
     expect(await findings("old_backlog", store)).toEqual([]);
-    await on.query("update txbox.message set created_at = created_at - interval '20 minutes'");
+    await on.query("update txbox.message set created_at = created_at - interval '20 minutes', id = 'chosen ' || position");
     expect(await findings("old_backlog", store)).toMatchObject([
       { severity: "error", finding: expect.stringMatching(/runs, and 3 messages wait, the first of them for 20 min/) },
     ]);
@@ -503,7 +503,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("long_transactions", store)).toMatchObject([
       {
         severity: "warning",
-        finding: expect.stringMatching(/idle in transaction\) is open for \d+ s; its last command: SELECT$/),
+        finding: expect.stringMatching(/idle in transaction\) is open for \d+ s; its last command: BEGIN$/),
         fix: expect.stringMatching(/pg_terminate_backend\(\d+\)/),
       },
     ]);
