@@ -201,10 +201,7 @@ async function parkedByRelay({ outbox, dead }: Tables): Promise<Map<string, Pile
 
 async function heldByRelay({ outbox }: Tables): Promise<Map<string, Pile>> {
   const rows = await outbox.aggregate(
-    [
-      { $match: { status: "processing" } },
-      { $group: { _id: "$relay", count: { $sum: 1 }, first: FIRST } },
-    ],
+    [{ $match: { status: "processing" } }, { $group: { _id: "$relay", count: { $sum: 1 }, first: FIRST } }],
     { hint: "txbox_processing" },
   );
   return byRelay(rows);

@@ -445,7 +445,9 @@ describe("the doctor on PostgreSQL", () => {
     });
     expect(await findings("idle_relay", store)).toEqual([]);
     expect(await findings("old_backlog", store)).toEqual([]);
-    await on.query("update txbox.message set created_at = created_at - interval '20 minutes', id = 'chosen ' || position");
+    await on.query(
+      "update txbox.message set created_at = created_at - interval '20 minutes', id = 'chosen ' || position",
+    );
     expect(await findings("old_backlog", store)).toMatchObject([
       { severity: "error", finding: expect.stringMatching(/runs, and 3 messages wait, the first of them for 20 min/) },
     ]);

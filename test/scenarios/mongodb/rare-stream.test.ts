@@ -1,6 +1,7 @@
 import { afterAll, expect, it } from "vitest";
 import { createOutbox } from "../../../src/index.ts";
 import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
+import { databaseOf } from "../../../src/stores/mongodb/mongodb-client.ts";
 import { mongoNames, tablesOf } from "../../../src/stores/mongodb/mongodb-names.ts";
 import { readyByStream, relayFigures } from "../../../src/stores/mongodb/relay-figures.ts";
 import { join } from "../../../src/testing/store/consumer.ts";
@@ -27,10 +28,10 @@ it("a relay of a rare stream is never shown as done behind more than is counted"
       ),
     );
   const sessions = [
-    await join(store as never, { relay: "rare", streams: ["payouts"] }),
-    await join(store as never, { relay: "often", streams: ["orders"] }),
+    await join(store, { relay: "rare", streams: ["payouts"] }),
+    await join(store, { relay: "often", streams: ["orders"] }),
   ];
-  const tables = tablesOf({ client: client as never, db: client.db() as never }, mongoNames("outbox", "inbox"));
+  const tables = tablesOf(databaseOf(client, undefined), mongoNames("outbox", "inbox"));
   const rare = async () => {
     const found = await relayFigures(tables, readyByStream(tables, 10));
     return found.find(({ name }) => name === "rare");

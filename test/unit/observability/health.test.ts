@@ -65,7 +65,8 @@ describe("ready", () => {
     let looks = 0;
     const relays = () => (looks++, new Promise<RelayInfo[]>(() => undefined));
     const asked = createHealth({ store: { admin: { relays } } });
-    for (let i = 0; i < 2; i++) expect((await asked.ready()).reasons).toEqual(["the store did not answer within 5000 ms"]);
+    for (let i = 0; i < 2; i++)
+      expect((await asked.ready()).reasons).toEqual(["the store did not answer within 5000 ms"]);
     expect(looks).toBe(1);
   });
 
