@@ -50,7 +50,7 @@ export type RelayEvent =
   /** The target is out: nothing counts as an attempt until it is back. */
   | { type: "outage"; relay: string; error: string; attempt: number; delayMs: number }
   | { type: "recovered"; relay: string }
-  /** A part of the target is out: its messages wait and are not counted, all others go on. */
+  /** A part of the target is out: its messages wait, no attempt is counted, and all others go on. */
   | { type: "route_out"; relay: string; route: string; error: string; attempt: number; delayMs: number }
   | { type: "route_back"; relay: string; route: string }
   | { type: "retry"; relay: string; id: string; position: bigint; attempts: number; delayMs: number; error: string }
@@ -70,7 +70,7 @@ export interface BatchEvent {
   published: number;
   retried: number;
   dead: number;
-  /** Not tried, since something before them has to go first, or tried and found their target out. */
+  /** Not tried, since something before them has to go first, or tried and found their target out: no attempt is counted. */
   waiting: number;
   /** Those of them whose target is out. */
   unavailable: number;

@@ -1,4 +1,5 @@
 import type { HealthCheck, RelayInfo, Store, Symptom } from "../core/contracts.ts";
+import { shellWord } from "../core/pasted.ts";
 import { formatMs } from "../core/plain-words.ts";
 
 const MINUTE_MS = 60_000;
@@ -19,7 +20,7 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
               severity: pending > 0 ? "warning" : "info",
               finding: `Relay "${name}" is paused${waiting(pending, oldestPendingAgeMs)}`,
               consequence: "It publishes nothing until it is resumed, and the log is kept for it",
-              fix: `txbox relays resume ${name}`,
+              fix: `txbox relays resume ${shellWord(name)}`,
             }
           : undefined,
       ),
@@ -34,7 +35,7 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
               severity: "error",
               finding: `No process runs relay "${name}"${waiting(pending, oldestPendingAgeMs)}`,
               consequence: "Its messages are not published, and the log is kept for it and grows",
-              fix: `Start it: txbox relay ${name}. If it is not wanted any more: txbox relays drop ${name}`,
+              fix: `Start it: txbox relay ${shellWord(name)}. If it is not wanted any more: txbox relays drop ${shellWord(name)}`,
             }
           : undefined,
       ),
@@ -71,7 +72,7 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
             severity: "warning",
             finding: `Relay "${name}" has ${dead} dead letters, the first of them for ${formatMs(ageMs)}: ${oldest!.lastError.slice(0, 200)}`,
             consequence: "Their consumers never got them. Requeued after the receipts' time, they are refused",
-            fix: `Mend the cause, then txbox dead requeue --relay ${name} --all; or txbox dead discard --relay ${name} --all`,
+            fix: `Mend the cause, then txbox dead requeue --relay ${shellWord(name)} --all; or txbox dead discard --relay ${shellWord(name)} --all`,
           });
         }
         return symptoms;

@@ -1,6 +1,7 @@
 import type { Admin, RelayInfo } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import { isLive } from "../core/live-processes.ts";
+import { oneLook } from "../core/one-look.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { settledWithin } from "../core/settled-within.ts";
 
@@ -61,11 +62,12 @@ export function createHealth(options: HealthOptions): Health {
       fix: "Pass relays: [relay] with what createRelay gave",
     });
   }
+  const ask = oneLook(() => store.admin.relays());
   let looked: { at: number; report: Promise<ReadyReport> } | undefined;
 
   async function look(): Promise<ReadyReport> {
     try {
-      const found = await settledWithin(store.admin.relays(), LOOK_MS);
+      const found = await settledWithin(ask(), LOOK_MS);
       if (typeof found === "symbol") return notReady(`the store did not answer within ${LOOK_MS} ms`);
       return judge(found);
     } catch (error) {

@@ -2,6 +2,7 @@ import { safeListener } from "../core/channels.ts";
 import { systemClock } from "../core/clock.ts";
 import type { Admin, Clock, StoreFigures } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
+import { oneLook } from "../core/one-look.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { settledWithin } from "../core/settled-within.ts";
 import { AlertRules, type AlertLimits, type Finding } from "./alert-rules.ts";
@@ -55,12 +56,13 @@ export function watchStore(options: WatchStoreOptions): StoreWatch {
   }
   const tell = safeListener("onAlert", onAlert);
   const rules = new AlertRules({ maxAgeMs, growthMs, noRelayMs });
+  const ask = oneLook(() => store.admin.figures(), clock);
   const firing = new Map<string, Alert>();
   const stopping = new AbortController();
 
   async function figures(): Promise<StoreFigures | string> {
     try {
-      const found = await settledWithin(store.admin.figures(), LOOK_MS, stopping.signal, clock);
+      const found = await settledWithin(ask(), LOOK_MS, stopping.signal, clock);
       return typeof found === "symbol" ? `no answer within ${LOOK_MS} ms` : found;
     } catch (error) {
       return describeError(error);

@@ -189,11 +189,16 @@ class ClaimPublication {
     const { system } = publisher;
     const event: PublishOperation = { relay, system, kind: this.#claim.kind, messages: batch };
     return publishOperation.run(event, async () => {
-      const results = await send();
-      event.results = results.map((result, n) =>
-        result?.status === "running" ? { status: "running", ended: told!.late(n) } : result,
-      );
-      return results;
+      try {
+        const results = await send();
+        event.results = results.map((result, n) =>
+          result?.status === "running" ? { status: "running", ended: told!.late(n) } : result,
+        );
+        return results;
+      } catch (error) {
+        if (told !== undefined) event.results = told.ended();
+        throw error;
+      }
     });
   }
 

@@ -65,10 +65,12 @@ interface Run {
   readonly giveUp: AbortController;
   /** The lease is no longer kept. */
   readonly done: AbortController;
+  /** It was told as started, and not yet as stopped. */
+  told: boolean;
 }
 
 function newRun(): Run {
-  return { stopping: new AbortController(), giveUp: new AbortController(), done: new AbortController() };
+  return { stopping: new AbortController(), giveUp: new AbortController(), done: new AbortController(), told: false };
 }
 
 class StandingRelay implements Relay {
@@ -119,7 +121,7 @@ class StandingRelay implements Relay {
   }
 
   async #startUp(run: Run): Promise<void> {
-    const { name, owner, emit, store } = this.#settings;
+    const { store } = this.#settings;
     try {
       await this.#join(run);
     } catch (error) {
@@ -132,7 +134,7 @@ class StandingRelay implements Relay {
     }
     if (!this.#isStarting(run)) return;
     this.#life = "running";
-    emit({ type: "started", relay: name, owner });
+    this.#tellStarted(run);
     this.#tasks = [this.#live(run)];
     if (this.#settings.maintenance) this.#tasks.push(this.#maintenanceLoop(run));
   }
@@ -140,15 +142,14 @@ class StandingRelay implements Relay {
   stop({ deadlineMs = 10_000 }: { deadlineMs?: number } = {}): Promise<void> {
     if (this.#life === "stopping") return this.#ending!;
     if (this.#life === "idle") return Promise.resolve();
-    const before = this.#life;
     this.#life = "stopping";
-    this.#ending = this.#end(before, deadlineMs);
+    this.#ending = this.#end(this.#run, deadlineMs);
     return this.#ending;
   }
 
-  async #end(before: Life, deadlineMs: number): Promise<void> {
-    const { clock, emit, name, publisher, deadLetters } = this.#settings;
-    const { stopping, giveUp, done } = this.#run;
+  async #end(run: Run, deadlineMs: number): Promise<void> {
+    const { clock, publisher, deadLetters } = this.#settings;
+    const { stopping, giveUp, done } = run;
     const endsAt = clock.monotonic() + deadlineMs;
     stopping.abort();
     const timer = setTimeout(() => giveUp.abort(), deadlineMs);
@@ -167,7 +168,7 @@ class StandingRelay implements Relay {
       await within(leftMs, Promise.all([publisher.close?.(), deadLetters?.close?.()]));
     } finally {
       this.#life = "idle";
-      if (before !== "starting") emit({ type: "stopped", relay: name });
+      this.#tellStopped(run);
     }
   }
 
@@ -186,6 +187,7 @@ class StandingRelay implements Relay {
       if (run.done.signal.aborted) return { published: 0, retried: 0, dead: 0, lanes: 0 };
       const worker = this.#worker!;
       if (this.#isStarting(run)) this.#life = "running";
+      this.#tellStarted(run);
       const work = this.#work(run, { untilEmpty: true, max });
       this.#tasks = [work];
       await work;
@@ -195,7 +197,10 @@ class StandingRelay implements Relay {
       run.done.abort();
       if (this.#run === run) await Promise.all([this.#leave(), within(GOODBYE_MS, this.#recorder.flushIfDue())]);
       // A stop that came meanwhile ends it.
-      if (this.#run === run && !this.#isIn("stopping")) this.#life = "idle";
+      if (this.#run === run && !this.#isIn("stopping")) {
+        this.#life = "idle";
+        this.#tellStopped(run);
+      }
     }
   }
 
@@ -223,6 +228,19 @@ class StandingRelay implements Relay {
 
   #isStarting(run: Run): boolean {
     return this.#run === run && this.#isIn("starting");
+  }
+
+  #tellStarted(run: Run): void {
+    const { name, owner, emit } = this.#settings;
+    run.told = true;
+    emit({ type: "started", relay: name, owner });
+  }
+
+  /** Once: whoever listens takes what was open, such as an outage, for over. */
+  #tellStopped(run: Run): void {
+    if (!run.told) return;
+    run.told = false;
+    this.#settings.emit({ type: "stopped", relay: this.#settings.name });
   }
 
   #begin(): Run {

@@ -1,6 +1,7 @@
 import type { Admin, RelayFigures, StoreFigures } from "../../core/contracts.ts";
 import { describeError, TxboxError } from "../../core/errors.ts";
 import { processesOf } from "../../core/live-processes.ts";
+import { oneLook } from "../../core/one-look.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import { ABORTED, LATE, settledWithin } from "../../core/settled-within.ts";
 import { safeListener } from "../../core/channels.ts";
@@ -49,6 +50,7 @@ export function collectFigures(options: CollectFiguresOptions): CollectedMetrics
   if (onError !== undefined) requireFunction(of, "onError", onError, "Pass (error) => { … }");
   const target = targetOf(of, options);
   const tell = onError === undefined ? undefined : safeListener("onError", onError);
+  const figures = oneLook(() => store.admin.figures());
   let lookedAt = Number.NEGATIVE_INFINITY;
   let looking: Promise<void> | undefined;
   let up: boolean | undefined;
@@ -56,7 +58,7 @@ export function collectFigures(options: CollectFiguresOptions): CollectedMetrics
   async function look(): Promise<void> {
     const startedAt = performance.now();
     try {
-      const found = await settledWithin(store.admin.figures(), deadlineMs);
+      const found = await settledWithin(figures(), deadlineMs);
       if (found === LATE || found === ABORTED) throw late(deadlineMs);
       show(metrics, found, (performance.now() - startedAt) / 1000);
       up = true;

@@ -5,15 +5,18 @@ import type { Counting } from "./collect-metrics.ts";
 export function listenToInboxes({ metrics, consumer: named, on }: Counting): void {
   /** Messages whose first attempt was counted: a subscriber tries again with the same object. */
   const seen = new WeakSet<IncomingMessage>();
+  /** What was under way before anybody listened was not added, and is not taken off. */
+  const begun = new WeakSet<HandleOperation>();
 
-  on("txbox:inbox:handle:start", ({ consumer }) =>
-    metrics.inbox_processing_inflight.inc({ consumer: named(consumer) }),
-  );
+  on("txbox:inbox:handle:start", (event) => {
+    begun.add(event);
+    metrics.inbox_processing_inflight.inc({ consumer: named(event.consumer) });
+  });
   on("txbox:inbox:handle:end", (event) => {
     const consumer = named(event.consumer);
     // An inbox answers with a result; what throws instead is a failure.
     const { how, message, result = "failed", ms = 0 } = event;
-    metrics.inbox_processing_inflight.dec({ consumer });
+    if (begun.has(event)) metrics.inbox_processing_inflight.dec({ consumer });
     metrics.inbox_process_attempts_total.inc({ consumer, result });
     if (result === "processed") metrics.inbox_done_total.inc({ consumer });
     if (result === "failed") metrics.inbox_failed_total.inc({ consumer });

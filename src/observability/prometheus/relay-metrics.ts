@@ -10,6 +10,10 @@ const INBOX = "inbox.";
 
 export function listenToRelays({ metrics, relay: named, consumer, on }: Counting): void {
   const routes = new Map<string, Set<string>>();
+  /** Relays that have had a stream of the database. */
+  const streaming = new Set<string>();
+  /** What was under way before anybody listened was not added, and is not taken off. */
+  const begun = new WeakSet<PublishOperation>();
   /** The inbox whose stored messages a relay handles. */
   const consumers = new Map<string, string>();
 
@@ -40,11 +44,14 @@ export function listenToRelays({ metrics, relay: named, consumer, on }: Counting
     metrics.outbox_routes_out.set({ relay }, 0);
     metrics.outbox_full.set({ relay }, 0);
     metrics.outbox_lanes.set({ relay }, 0);
+    if (streaming.has(name)) metrics.outbox_stream_open.set({ relay }, 0);
   };
   on("txbox:relay:stopped", ({ relay }) => rest(relay));
   on("txbox:relay:failed", ({ relay }) => rest(relay));
 
-  on("txbox:relay:publish:start", ({ relay, messages }) => {
+  on("txbox:relay:publish:start", (event) => {
+    const { relay, messages } = event;
+    begun.add(event);
     metrics.outbox_processing_inflight.inc({ relay: named(relay) }, messages.length);
     const stream = messages[0]?.stream;
     if (stream?.startsWith(INBOX) === true) consumers.set(relay, stream.slice(INBOX.length));
@@ -53,10 +60,11 @@ export function listenToRelays({ metrics, relay: named, consumer, on }: Counting
     const relay = named(event.relay);
     const { counts, running } = countsOf(event);
     attempted(relay, counts);
-    metrics.outbox_processing_inflight.dec({ relay }, event.messages.length - running.length);
+    const wasAdded = begun.has(event);
+    if (wasAdded) metrics.outbox_processing_inflight.dec({ relay }, event.messages.length - running.length);
     for (const ended of running) {
       void ended.then(({ status }) => {
-        metrics.outbox_processing_inflight.dec({ relay });
+        if (wasAdded) metrics.outbox_processing_inflight.dec({ relay });
         if (status !== "held") attempted(relay, { ...NONE, [status]: 1 });
       });
     }
@@ -93,7 +101,10 @@ export function listenToRelays({ metrics, relay: named, consumer, on }: Counting
   on("txbox:relay:lanes", ({ relay, lanes }) => metrics.outbox_lanes.set({ relay: named(relay) }, lanes));
   on("txbox:relay:lease_lost", ({ relay }) => metrics.outbox_lease_lost_total.inc({ relay: named(relay) }));
   on("txbox:relay:store_error", ({ relay }) => metrics.outbox_store_errors_total.inc({ relay: named(relay) }));
-  on("txbox:relay:stream_started", ({ relay }) => metrics.outbox_stream_open.set({ relay: named(relay) }, 1));
+  on("txbox:relay:stream_started", ({ relay }) => {
+    streaming.add(relay);
+    metrics.outbox_stream_open.set({ relay: named(relay) }, 1);
+  });
   on("txbox:relay:stream_lost", ({ relay }) => metrics.outbox_stream_open.set({ relay: named(relay) }, 0));
   on("txbox:store:wake_up_started", () => metrics.outbox_wake_up_open.set({}, 1));
   on("txbox:store:wake_up_lost", () => metrics.outbox_wake_up_open.set({}, 0));

@@ -1,4 +1,5 @@
 import type { HealthCheck, Symptom } from "../../core/contracts.ts";
+import { deadLetterCommands } from "../../core/pasted.ts";
 import { formatMs } from "../../core/plain-words.ts";
 import { describeError } from "../../core/errors.ts";
 import { shownValue } from "../../core/value-kind.ts";
@@ -120,7 +121,7 @@ async function timeToLive({ database, names, tables, retentionMs }: DoctorOption
       severity: "info",
       finding: `The index txbox_done keeps documents for ${formatMs(found * 1000)}, retentionMs of this store says ${formatMs(retentionMs)}`,
       consequence: "The index decides",
-      fix: `db.runCommand({ collMod: "${names.outbox}", index: { name: "txbox_done", expireAfterSeconds: ${wanted?.expireAfterSeconds} } }), or correct retentionMs`,
+      fix: `db.runCommand({ collMod: ${JSON.stringify(names.outbox)}, index: { name: "txbox_done", expireAfterSeconds: ${wanted?.expireAfterSeconds} } }), or correct retentionMs`,
     });
   }
   return symptoms;
@@ -176,7 +177,7 @@ async function stuckKeys({ tables }: DoctorOptions): Promise<Symptom[]> {
         severity: "warning",
         finding: `Key ${String(row["key"])} of ${String(row["stream"])} stands still at relay ${relay} behind a dead letter: ${errorOf(row)}`,
         consequence: "Nothing of this key is published until somebody decides",
-        fix: `txbox dead requeue ${id} --relay ${relay}, or txbox dead discard ${id} --relay ${relay}`,
+        fix: deadLetterCommands(id, relay),
       };
     }),
   ];

@@ -13,7 +13,7 @@ const COUNTED_RECEIPTS = 100_000;
 /** Figures of the whole store, from the indexes over open work and what the server knows of its collections. */
 export async function storeFigures(tables: Tables): Promise<StoreFigures> {
   const ready = readyByStream(tables);
-  const [relays, piles, activity, scheduled, next, log, inbox] = await Promise.all([
+  const [relays, { piles }, activity, scheduled, next, log, inbox] = await Promise.all([
     relayFigures(tables, ready),
     ready,
     readActivity(tables),

@@ -1,4 +1,4 @@
-import { epochMs } from "./log-message.ts";
+import { dueSql, epochMs } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -28,40 +28,81 @@ const firstSegment = (names: Names, transaction: string): string =>
  */
 const OF_ONE = "m.xid >= x and m.xid <= x";
 
-/** The backlog of every cursor, by its id, without what is parked. */
+/** What was found behind a cursor within a limit. */
+interface Look {
+  id: string;
+  seen: number;
+  /** Rows were left out. */
+  cut: boolean;
+  matching: number;
+  first: bigint;
+  late: number;
+  ages: number[];
+  /** Of the oldest row, whoever it is for. */
+  unreadMs: number;
+}
+
+/**
+ * The backlog of every cursor, by its id, without what is parked. Where too much that is for others lies before it to know,
+ * it counts as one message, as old as the oldest that its relay has not read: never as nothing.
+ */
 export async function backlogs(sql: SqlRunner, names: Names): Promise<Map<string, Backlog>> {
   const [extent] = await sql.query(
     `select count(*), ${firstSegment(names, "min(pg_snapshot_xmin(c.prev)::text::numeric)::text::xid8")} from ${names.cursor} c`,
   );
   const [cursors, from] = extent!;
   if (cursors === "0") return new Map();
-  const limit = Math.max(LEAST_LOOKED_AT, Math.min(LOOKED_AT, Math.floor(LOOKED_AT_IN_ALL / Number(cursors))));
-  const rows = await sql.query(backlogsSql(names, from!, limit));
-  const found = rows.map(([id, seen, matching, first, pastMs, late, lateMs]) => ({
-    id: id!,
-    seen: Number(seen),
-    matching: Number(matching),
-    first: BigInt(first ?? 0),
-    late: Number(late),
-    ages: [pastMs, lateMs].flatMap((ms) => (ms == null ? [] : [Number(ms)])),
-  }));
-  const large = found.filter(({ seen, matching }) => seen > limit && matching > 0);
+  const share = (among: number) => Math.max(LEAST_LOOKED_AT, Math.floor(LOOKED_AT_IN_ALL / among));
+  const found = await look(sql, names, { from: from!, limit: Math.min(LOOKED_AT, share(Number(cursors))) });
+  // A relay of a rare stream may have all of the others before it.
+  const unclear = found.filter(isUnclear).map(({ id }) => id);
+  if (unclear.length > 0) {
+    const again = await look(sql, names, { from: from!, limit: share(unclear.length), only: unclear });
+    const byId = new Map(again.map((one) => [one.id, one]));
+    found.forEach(({ id }, i) => (found[i] = byId.get(id) ?? found[i]!));
+  }
+  const large = found.filter(({ cut, matching }) => cut && matching > 0);
   const lowest = large.reduce((least, { first }) => (first < least ? first : least), 2n ** 63n - 1n);
   const segments = large.length === 0 ? [] : await segmentsFrom(sql, names, lowest);
   return new Map(
-    found.map(({ id, seen, matching, first, late, ages }) => {
-      const estimated = seen > limit;
-      const estimate = estimated ? Math.round((rowsFrom(segments, first) * matching) / seen) : 0;
+    found.map((one) => {
+      const { id, seen, cut, matching, first, late, ages } = one;
+      const estimate = cut && matching > 0 ? Math.round((rowsFrom(segments, first) * matching) / seen) : 0;
+      const least = isUnclear(one) ? 1 : matching;
+      if (isUnclear(one)) ages.push(one.unreadMs);
       return [
         id,
         {
-          pending: Math.max(matching, estimate) + late,
-          estimated,
+          pending: Math.max(least, estimate) + late,
+          estimated: cut,
           oldestAgeMs: ages.length === 0 ? null : Math.max(...ages),
         },
       ];
     }),
   );
+}
+
+const isUnclear = ({ cut, matching }: Look): boolean => cut && matching === 0;
+
+interface Scope {
+  from: string;
+  limit: number;
+  /** Ids of cursors; all without it. */
+  only?: readonly string[];
+}
+
+async function look(sql: SqlRunner, names: Names, scope: Scope): Promise<Look[]> {
+  const rows = await sql.query(backlogsSql(names, scope));
+  return rows.map(([id, seen, matching, first, pastMs, unreadMs, late, lateMs]) => ({
+    id: id!,
+    seen: Number(seen),
+    cut: Number(seen) > scope.limit,
+    matching: Number(matching),
+    first: BigInt(first ?? 0),
+    late: Number(late),
+    ages: [pastMs, lateMs].flatMap((ms) => (ms == null ? [] : [Number(ms)])),
+    unreadMs: Number(unreadMs ?? 0),
+  }));
 }
 
 /**
@@ -70,27 +111,29 @@ export async function backlogs(sql: SqlRunner, names: Names): Promise<Map<string
  * running in `prev` besides. The first segment stands in the text: so the planner leaves the settled ones alone, however
  * many there are.
  */
-function backlogsSql(names: Names, from: string, limit: number): string {
+function backlogsSql(names: Names, { from, limit, only }: Scope): string {
   const rows = (where: string, order: string, start = "start") =>
-    `select m.position, m.created_at, m.lane, m.stream, m.xid from ${names.message} m
+    `select m.position, m.id, m.created_at, m.lane, m.stream, m.xid from ${names.message} m
      where m.position >= ${from} and m.position >= c.${start} and m.position > c.floor and ${where} order by ${order}`;
   const some = `limit ${limit + 1}`;
   const ofRelay = `(c.lanes >> m.lane) & 1 = 1
       and case when c.streams is null then m.stream not like 'inbox.%' else m.stream = any (c.streams) end`;
   const past = `m.xid >= c.horizon and ${ofRelay}`;
-  const age = (created: string) => epochMs(`clock_timestamp() - ${created}`);
+  const age = (due: string) => epochMs(`clock_timestamp() - ${due}`);
+  const due = dueSql("m");
   return `
-select c.id, past.seen, past.matching, past.first, ${age("past.created")}, late.matching, ${age("late.created")}
+select c.id, past.seen, past.matching, past.first, ${age("past.due")}, ${age("past.oldest")}, late.matching, ${age("late.due")}
 from (
   select c.id, c.prev, c.cur, c.done, c.floor, pg_snapshot_xmax(c.prev) as horizon, r.streams,
     (select bit_or(1::bigint << l.lane) from ${names.lane} l where l.relay = c.relay and l.cursor_id = c.id) as lanes,
     greatest(coalesce(c.lo, 0) - 1, c.done) as reached,
     ${firstSegment(names, "pg_snapshot_xmax(c.prev)")} as start, ${firstSegment(names, "pg_snapshot_xmin(c.prev)")} as late_start
   from ${names.cursor} c join ${names.relay} r on r.name = c.relay
+  ${only === undefined ? "" : `where c.id in (${only.join(", ")})`}
   offset 0) c
 cross join lateral (
   select count(*) as seen, count(*) filter (where ${past}) as matching, min(m.position) filter (where ${past}) as first,
-    min(m.created_at) filter (where ${past}) as created
+    min(${due}) filter (where ${past}) as due, min(${due}) as oldest
   from (
     (${rows("c.cur is null and m.xid >= c.horizon", "m.xid")} ${some})
     union all
@@ -101,7 +144,7 @@ cross join lateral (
     select m.* from pg_snapshot_xip(c.cur) x cross join lateral (${rows(OF_ONE, "m.xid")} offset 0) m
     where x >= c.horizon and m.position <= c.reached) m) past
 cross join lateral (
-  select count(*) as matching, min(m.created_at) as created from pg_snapshot_xip(c.prev) x
+  select count(*) as matching, min(${due}) as due from pg_snapshot_xip(c.prev) x
   cross join lateral (${rows(OF_ONE, "m.xid", "late_start")} offset 0) m
   where ${ofRelay} and (c.cur is null or m.position > c.done or not pg_visible_in_snapshot(m.xid, c.cur))) late`;
 }

@@ -1,4 +1,5 @@
 import type { HealthCheck, Symptom } from "../../core/contracts.ts";
+import { deadLetterCommands, shellWord } from "../../core/pasted.ts";
 import { formatMs } from "../../core/plain-words.ts";
 import { type DoctorContext, when } from "./doctor-context.ts";
 import { epochMs } from "./log-message.ts";
@@ -113,7 +114,7 @@ async function retention(context: DoctorContext): Promise<Symptom[]> {
         severity: "warning",
         finding: `Segment ${n} was closed ${age} ago and is kept for ${holders.join(", ")}`,
         consequence: "The log grows for as long as that relay has not dealt with it",
-        fix: `Start the relay, or txbox relays drop ${holders[0]}`,
+        fix: `Start the relay, or txbox relays drop ${shellWord(holders[0]!)}`,
       },
     ];
   });
@@ -179,7 +180,7 @@ async function stuckKeys(context: DoctorContext): Promise<Symptom[]> {
       severity: "warning",
       finding: `Key ${key} of ${stream} stands still at relay ${relay} behind a dead letter (one of ${all}): ${error!.slice(0, 200)}`,
       consequence: "Nothing of this key is published until somebody decides",
-      fix: `txbox dead requeue ${id} --relay ${relay}, or txbox dead discard ${id} --relay ${relay}`,
+      fix: deadLetterCommands(id!, relay!),
     })),
   ];
 }

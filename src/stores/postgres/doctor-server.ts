@@ -1,4 +1,5 @@
 import type { HealthCheck, Symptom } from "../../core/contracts.ts";
+import { sqlText } from "../../core/pasted.ts";
 import { formatMs } from "../../core/plain-words.ts";
 import { type DoctorContext, when } from "./doctor-context.ts";
 import { epochMs } from "./log-message.ts";
@@ -31,7 +32,7 @@ export function serverChecks(context: DoctorContext): readonly HealthCheck[] {
         severity: Number(ms) > VERY_LONG_MS ? "error" : "warning",
         finding: `The prepared transaction ${gid} is open for ${formatMs(Number(ms))}`,
         consequence: "Messages in it wait. Vacuum and the dropping of old segments are held back on the whole server",
-        fix: `If its coordinator is gone: rollback prepared '${gid}'; or commit prepared '${gid}';`,
+        fix: `If its coordinator is gone: rollback prepared ${sqlText(gid!)}; or commit prepared ${sqlText(gid!)};`,
       }));
     }),
     check("replication_slots", "replication slots that hold back the server", () => replicationSlots(context)),
@@ -53,9 +54,10 @@ export function serverChecks(context: DoctorContext): readonly HealthCheck[] {
   ];
 }
 
+/** Of what others have asked only the kind: the rest of the text may hold what nobody else is to see. */
 async function longTransactions(context: DoctorContext): Promise<Symptom[]> {
   const rows = await context.ask(
-    `select pid, coalesce(usename, ''), coalesce(state, ''), ${epochMs("clock_timestamp() - xact_start")}, left(query, 80)
+    `select pid, coalesce(usename, ''), coalesce(state, ''), ${epochMs("clock_timestamp() - xact_start")}, coalesce(upper(substring(query from '^\\s*([a-zA-Z]+)')), '')
      from pg_stat_activity
      where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
        and xact_start < now() - interval '${LONG_MS} ms' order by xact_start limit 5`,
@@ -65,9 +67,9 @@ async function longTransactions(context: DoctorContext): Promise<Symptom[]> {
        and query = '<insufficient privilege>'`,
   );
   return [
-    ...rows.map(([pid, user, state, ms, query]): Symptom => ({
+    ...rows.map(([pid, user, state, ms, command]): Symptom => ({
       severity: Number(ms) > VERY_LONG_MS ? "error" : "warning",
-      finding: `A transaction of ${user} (pid ${pid}, ${state}) is open for ${formatMs(Number(ms))}: ${query}`,
+      finding: `A transaction of ${user} (pid ${pid}, ${state}) is open for ${formatMs(Number(ms))}${command === "" ? "" : `; its last command: ${command}`}`,
       consequence: "Messages in it wait until it commits. Vacuum and the dropping of old segments are held back",
       fix: `End it: select pg_terminate_backend(${pid}); and set idle_in_transaction_session_timeout for its role`,
     })),
@@ -97,7 +99,7 @@ async function replicationSlots(context: DoctorContext): Promise<Symptom[]> {
         consequence: lost
           ? "Its reader can no longer catch up"
           : "WAL is kept for it until the disk is full, and it may hold back vacuum",
-        fix: `Start its reader. If there is none any more: select pg_drop_replication_slot('${name}'); set max_slot_wal_keep_size as a limit`,
+        fix: `Start its reader. If there is none any more: select pg_drop_replication_slot(${sqlText(name!)}); set max_slot_wal_keep_size as a limit`,
       },
     ];
   });

@@ -1,5 +1,6 @@
 import type { HealthCheck, Symptom } from "../../core/contracts.ts";
 import { describeError } from "../../core/errors.ts";
+import { shellWord } from "../../core/pasted.ts";
 import { clockSkew } from "../shared/clock-skew.ts";
 import { type DoctorContext, when } from "./doctor-context.ts";
 import { epochMs } from "./log-message.ts";
@@ -124,7 +125,7 @@ async function rights(context: DoctorContext): Promise<Symptom[]> {
     [names.message, names.receipt, names.cursor],
   );
   const [role, writes, receives, relays, maintains, owner] = row!;
-  const grant = (part: string) => `txbox grants --${part} ${role} prints the statements for psql`;
+  const grant = (part: string) => `txbox grants --${part} ${shellWord(role!)} prints the statements for psql`;
   if ([writes, receives, relays].every((may) => may !== "t")) {
     return [
       {

@@ -136,6 +136,16 @@ export function epochMs(expression: string): string {
   return `pg_catalog.floor(pg_catalog.date_part('epoch', ${expression}) * 1000::float8)::bigint`;
 }
 
+/**
+ * When a message (`row`) could leave at the earliest. One that was scheduled keeps the time at which it was enqueued; the
+ * id that it was given carries the time of its delivery. A time ahead of now is that of an id of other making.
+ */
+export function dueSql(row: string): string {
+  const inId = `to_timestamp(('x' || substr(${row}.id, 1, 8) || substr(${row}.id, 10, 4))::bit(48)::bigint / 1000.0)`;
+  return `case when ${row}.id !~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' then ${row}.created_at
+    when ${inId} <= clock_timestamp() then greatest(${inId}, ${row}.created_at) else ${row}.created_at end`;
+}
+
 export function dateOf(ms: string | null): Date | null {
   return ms === null ? null : new Date(Number(ms));
 }

@@ -30,6 +30,12 @@ export const FIRST_ONLY: readonly (readonly [setting: string, value: string])[] 
   ["enable_sort", "off"],
 ];
 
+/** The same for what monitoring asks for again and again: the server gives up by itself what nobody waits for any longer. */
+export const FIGURES: readonly (readonly [setting: string, value: string])[] = [
+  ...FIRST_ONLY,
+  ["statement_timeout", "30000"],
+];
+
 /** See `PINNED_PATH`. */
 const PATH = ["search_path", "pg_catalog, pg_temp"] as const;
 /** Rows that row-level security would hide make a statement fail: a part must not be taken for the whole. */

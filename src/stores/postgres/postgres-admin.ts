@@ -6,7 +6,7 @@ import { readReceipts, readSent } from "./audit-reads.ts";
 import { Conditions } from "./conditions.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
 import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
-import { BY_INDEX, FIRST_ONLY, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
+import { BY_INDEX, FIGURES, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
 import { textArray, type Database, type Row, type SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { readSamples } from "./postgres-history.ts";
@@ -28,8 +28,8 @@ export function createAdmin({ database, sql, names, retention, receiptRetentionM
   const transactions = new PlannedTransactions(database, names);
   return checkedAdmin({
     find: (query) => find(transactions, names, query),
-    relays: () => transactions.read(FIRST_ONLY, (reading) => relayFigures(reading, names)),
-    figures: () => transactions.read(FIRST_ONLY, (reading) => storeFigures(reading, names, retention)),
+    relays: () => transactions.read(FIGURES, (reading) => relayFigures(reading, names)),
+    figures: () => transactions.read(FIGURES, (reading) => storeFigures(reading, names, retention)),
     samples: (query) => transactions.read(BY_INDEX, (reading) => readSamples(reading, names, query)),
     blocked: (query) => transactions.read(IN_ORDER, (reading) => listBlocked(reading, names, query)),
     pause: (relay) => setPaused(sql, names, relay, true),

@@ -1,6 +1,6 @@
 import type { RelayInfo } from "../../core/contracts.ts";
 import { backlogs, type Backlog } from "./backlogs.ts";
-import { epochMs } from "./log-message.ts";
+import { dueSql, epochMs } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
 import { plainArray } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
@@ -71,10 +71,10 @@ select c.relay, c.owner, c.epoch, ${epochMs("c.lease_until - clock_timestamp()")
 from ${n.cursor} c order by c.id`;
 }
 
-/** How old the messages at these positions are, in ms. Written out, so that only their own segments are planned for. */
+/** How long the messages at these positions have been due, in ms. Written out, so that only their own segments are planned for. */
 async function ages(sql: SqlRunner, names: Names, positions: readonly string[]): Promise<Map<string, number>> {
   if (positions.length === 0) return new Map();
-  const age = epochMs("clock_timestamp() - m.created_at");
+  const age = epochMs(`clock_timestamp() - ${dueSql("m")}`);
   const rows = await sql.query(
     `select m.position, ${age} from ${names.message} m where m.position in (${positions.join(", ")})
      union all select m.position, ${age} from ${names.kept_message} m where m.position = any ($1::text::bigint[])`,

@@ -1,5 +1,5 @@
 import type { StoreFigures } from "../../core/contracts.ts";
-import { dateOf, epochMs, finite } from "./log-message.ts";
+import { dateOf, dueSql, epochMs, finite } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { SEGMENT_SIZE } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -95,9 +95,9 @@ async function unread(sql: SqlRunner, names: Names): Promise<StoreFigures["unrea
   );
   const [firstEnd, lastStart] = ends!;
   const some = (where: string, order: string) =>
-    `(select m.stream, m.created_at from ${names.message} m where ${where} order by m.position ${order} limit ${LOOKED_AT})`;
+    `(select m.stream, m.id, m.created_at from ${names.message} m where ${where} order by m.position ${order} limit ${LOOKED_AT})`;
   const rows = await sql.query(
-    `select m.stream, max(${epochMs("clock_timestamp() - m.created_at")})
+    `select m.stream, max(${epochMs(`clock_timestamp() - ${dueSql("m")}`)})
      from (${some(`m.position < ${firstEnd}`, "asc")} union all ${some(`m.position >= ${lastStart}`, "desc")}) m
      where not exists (select 1 from ${names.relay} r
        where case when r.streams is null then m.stream not like 'inbox.%' else m.stream = any (r.streams) end)

@@ -115,6 +115,33 @@ export const figuresCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "counts the age of a scheduled message from when it was due",
+    async run(context) {
+      const consumer = await joined(context.store);
+      consumer.judge = (_, n) => retry(n + 1, 60_000);
+      await enqueue(context, message("later", { key: "a", deliverAt: new Date(Date.now() + 1500) }));
+      const age = async () => {
+        const { oldestPendingAgeMs } = await figures(context);
+        const [relay] = (await context.store.admin.figures()).relays;
+        assert.ok(Math.abs((relay?.oldestPendingAgeMs ?? 0) - (oldestPendingAgeMs ?? 0)) < 1000);
+        return oldestPendingAgeMs;
+      };
+      assert.equal(await age(), null);
+      await sleep(1500);
+      await eventuallyTrue(async () => {
+        await consumer.session.tend();
+        assert.equal((await figures(context)).pending, 1);
+      });
+      const ready = await age();
+      assert.ok(ready !== null && ready < 1200, `${ready} ms when it is ready`);
+      await consumer.drain();
+      const parked = await age();
+      assert.equal((await figures(context)).parked, 1);
+      assert.ok(parked !== null && parked < 1400, `${parked} ms when it is parked`);
+    },
+  },
+  {
+    role,
     name: "shows who holds how many lanes, and for how long",
     async run(context) {
       const consumer = await joined(context.store, { owner: "me", leaseMs: 20_000 });
@@ -142,6 +169,21 @@ export const figuresCases: readonly StoreCase[] = [
       for (let i = 0; i < 6; i++) await consumer.step();
       const left = await figures(context);
       assert.deepEqual([left.pending, left.pendingEstimated, left.published], [8000, false, 6000n]);
+    },
+  },
+  {
+    role,
+    name: "shows a message of a relay behind any number that are for others",
+    async run(context) {
+      await joined(context.store, { relay: "rare", streams: ["payouts"] });
+      await enqueueMany(context, 10_050);
+      const without = await figures(context, "rare");
+      assert.deepEqual([without.pending, without.oldestPendingAgeMs], [0, null]);
+      await enqueue(context, message("rare", { stream: "payouts" }));
+      await sleep(50);
+      const { pending, oldestPendingAgeMs } = await figures(context, "rare");
+      assert.ok(pending >= 1, `${pending} are pending`);
+      assert.ok((oldestPendingAgeMs ?? 0) >= 40, `the oldest is ${oldestPendingAgeMs} ms old`);
     },
   },
   {

@@ -169,7 +169,8 @@ describe("the doctor on MongoDB", () => {
     );
     await consumer.drain();
     const outbox = on.database.client.db().collection("outbox");
-    await outbox.updateMany({ key: "a" }, { $set: { attempts: 6, created_at: new Date(Date.now() - 20 * 60_000) } });
+    const created_at = new Date(Date.now() - 20 * 60_000);
+    await outbox.updateMany({ key: "a" }, { $set: { attempts: 6, created_at, message_id: "chosen" } });
     expect(await findings("stuck_keys", store)).toMatchObject([
       { finding: expect.stringMatching(/^Key a of s has failed 6 times at relay to-rabbit: no such queue/) },
       { finding: expect.stringMatching(/^Key b of s stands still at relay to-rabbit behind a dead letter/) },

@@ -40,7 +40,7 @@ beforeAll(async () => {
   left = await startPostgres({ owned: true });
   forgotten = new pg.Client({ connectionString: left.url, application_name: "forgetful" });
   await forgotten.connect();
-  await forgotten.query("begin; create table forgotten (n int); prepare transaction 'left behind'");
+  await forgotten.query("begin; create table forgotten (n int); prepare transaction 'left ''behind'''");
   await forgotten.query("begin; select txid_current()");
   begunAt = performance.now();
 });
@@ -450,7 +450,9 @@ describe("the doctor on PostgreSQL", () => {
     });
     expect(await findings("idle_relay", store)).toEqual([]);
     expect(await findings("old_backlog", store)).toEqual([]);
-    await on.query("update txbox.message set created_at = created_at - interval '20 minutes'");
+    await on.query(
+      "update txbox.message set created_at = created_at - interval '20 minutes', id = 'chosen ' || position",
+    );
     expect(await findings("old_backlog", store)).toMatchObject([
       { severity: "error", finding: expect.stringMatching(/runs, and 3 messages wait, the first of them for 20 min/) },
     ]);
@@ -508,18 +510,18 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("long_transactions", store)).toMatchObject([
       {
         severity: "warning",
-        finding: expect.stringMatching(/idle in transaction\) is open for \d+ s: .*txid_current/),
+        finding: expect.stringMatching(/idle in transaction\) is open for \d+ s; its last command: BEGIN$/),
         fix: expect.stringMatching(/pg_terminate_backend\(\d+\)/),
       },
     ]);
     expect(await findings("prepared_transactions", store)).toMatchObject([
       {
-        finding: expect.stringMatching(/left behind is open for \d+ s/),
-        fix: expect.stringMatching(/rollback prepared 'left behind'/),
+        finding: expect.stringMatching(/left 'behind' is open for \d+ s/),
+        fix: expect.stringMatching(/rollback prepared 'left ''behind'''; or/),
       },
     ]);
     await forgotten.query("rollback");
-    await forgotten.query("rollback prepared 'left behind'");
+    await forgotten.query("rollback prepared 'left ''behind'''");
     expect(await findings("long_transactions", store)).toEqual([]);
     expect(await findings("prepared_transactions", store)).toEqual([]);
     await pool.end();

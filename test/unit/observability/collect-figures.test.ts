@@ -93,6 +93,17 @@ describe("collectFigures", () => {
     expect(String(errors[0])).toContain("did not give its figures within 50 ms");
   });
 
+  it("begins no other look while the one before goes on, and takes its answer", async () => {
+    let looks = 0;
+    const { promise, resolve } = Promise.withResolvers<StoreFigures>();
+    const look = () => (looks++, promise);
+    const { scrape } = collecting(look, { deadlineMs: 20 });
+    for (let i = 0; i < 3; i++) expect(await scrape()).toEqual(["txbox_up 0"]);
+    expect(looks).toBe(1);
+    resolve(figures);
+    expect(await scrape()).toContain("txbox_up 1");
+  });
+
   it("looks once for scrapes that come together or soon after each other", async () => {
     let looks = 0;
     const look = () => Promise.resolve({ ...figures, logBytes: ++looks });

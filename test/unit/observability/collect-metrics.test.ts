@@ -115,6 +115,40 @@ describe("counts what relays do", () => {
     expect(await lines("outbox_processing_inflight")).toEqual(['outbox_processing_inflight{relay="r"} 0']);
   });
 
+  it("nothing less in hand for what was under way before", async () => {
+    collected.end();
+    const later = Promise.withResolvers<void>();
+    const { promise: ended, resolve } = Promise.withResolvers<PublishResult>();
+    const idle = new client.Registry();
+    const before = collectMetrics({ client, registry: idle });
+    const told: PublishOperation = { relay: "r", kind: "new", messages: messages(2) };
+    const publish = publishing.run(told, () => later.promise);
+    const receipt: HandleOperation = { consumer: "c", how: "inline", message: {} as never };
+    const handle = handling.run(receipt, () => later.promise);
+    before.end();
+    collected = collectMetrics({ client, registry });
+    told.results = [{ status: "published" }, { status: "running", ended }];
+    receipt.result = "processed";
+    later.resolve();
+    await Promise.all([publish, handle]);
+    resolve({ status: "published" });
+    await ended;
+    const text = await registry.metrics();
+    expect(text.match(/^(outbox|inbox)_processing_inflight.* -\d+$/gm)).toBeNull();
+    expect(await lines("inbox_done_total")).toEqual(['inbox_done_total{consumer="c"} 1']);
+    expect(await lines("outbox_publish_attempts_total")).toEqual([
+      'outbox_publish_attempts_total{relay="r",result="published"} 2',
+    ]);
+  });
+
+  it("no stream of the database as open once the relay is stopped, and none at all without one", async () => {
+    for (const relay of ["a", "b"]) relayEvent({ type: "started", relay, owner: "me" });
+    relayEvent({ type: "stream_started", relay: "a", from: "scan" });
+    expect(await lines("outbox_stream_open")).toEqual(['outbox_stream_open{relay="a"} 1']);
+    for (const relay of ["a", "b"]) relayEvent({ type: "stopped", relay });
+    expect(await lines("outbox_stream_open")).toEqual(['outbox_stream_open{relay="a"} 0']);
+  });
+
   it("an attempt that goes on as in hand until it has ended", async () => {
     const { promise: ended, resolve } = Promise.withResolvers<PublishResult>();
     const told: PublishOperation = { relay: "r", kind: "new", messages: messages(2) };

@@ -61,6 +61,15 @@ describe("ready", () => {
     expect((await health([{ ...old, name: "another" }, info]).ready()).ok).toBe(true);
   });
 
+  it("begins no other look while the one before goes on", { timeout: 20_000 }, async () => {
+    let looks = 0;
+    const relays = () => (looks++, new Promise<RelayInfo[]>(() => undefined));
+    const asked = createHealth({ store: { admin: { relays } } });
+    for (let i = 0; i < 2; i++)
+      expect((await asked.ready()).reasons).toEqual(["the store did not answer within 5000 ms"]);
+    expect(looks).toBe(1);
+  });
+
   it("says no when the store cannot be used, and asks it again later", async () => {
     let away = true;
     const relays = () => (away ? Promise.reject(new Error("gone")) : Promise.resolve([info]));

@@ -180,3 +180,15 @@ describe("watchStore", () => {
     expect(() => watchStore(options as never)).toThrow(message);
   });
 });
+
+it("begins no other look while the one before goes on", async () => {
+  const clock = fakeClock();
+  let looks = 0;
+  const told: string[] = [];
+  const figures = () => (looks++, new Promise<StoreFigures>(() => undefined));
+  const onAlert = ({ name }: Alert) => void told.push(name);
+  const watch = watchStore({ store: { admin: { figures } }, everyMs: EVERY_MS, clock, onAlert });
+  onTestFinished(() => watch.stop());
+  for (let i = 0; i < 4; i++) await clock.advance(10_000);
+  expect([looks, told]).toEqual([1, ["store_unavailable"]]);
+});

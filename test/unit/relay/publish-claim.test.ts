@@ -1,9 +1,10 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { describe, expect, it } from "vitest";
 import type { Claim, Publisher, PublishResult, QueueSession, Store } from "../../../src/core/contracts.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { publishEach } from "../../../src/core/publish-each.ts";
 import { publishClaim } from "../../../src/relay/publish-claim.ts";
-import type { RelayEvent } from "../../../src/core/events.ts";
+import type { PublishOperation, RelayEvent } from "../../../src/core/events.ts";
 import { type RelayOptions, relaySettings } from "../../../src/relay/relay-options.ts";
 import { RouteOutages } from "../../../src/relay/route-outages.ts";
 import { TargetOutage } from "../../../src/relay/target-outage.ts";
@@ -241,4 +242,27 @@ describe("a lease that ends in the middle of a batch", () => {
     expect(outcomes).toEqual([PUBLISHED]);
     expect(asked).toEqual([true, false]);
   });
+});
+
+it("tells listeners what was published before the publisher threw", async () => {
+  const told: (readonly unknown[] | undefined)[] = [];
+  const listen = (event: unknown) => told.push((event as PublishOperation).results);
+  subscribe("txbox:relay:publish:end", listen);
+  let calls = 0;
+  const publisher: Publisher = {
+    keepsKeyOrder: true,
+    publish: async (messages, _, progress) => {
+      if (++calls > 1) return messages.map(() => PUBLISHED);
+      progress?.onResult?.(0, PUBLISHED);
+      throw new Error("connection lost");
+    },
+  };
+  const { clock, publish } = bench(() => [], { publisher });
+  const publishing = publish(claimOf([message(1), message(2)]));
+  await turn();
+  await clock.advance(10_000);
+  const { outcomes } = await publishing;
+  unsubscribe("txbox:relay:publish:end", listen);
+  expect(outcomes.map(({ status }) => status)).toEqual(["published", "published"]);
+  expect(told).toEqual([[PUBLISHED, undefined], [PUBLISHED]]);
 });

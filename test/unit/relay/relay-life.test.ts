@@ -82,6 +82,24 @@ describe("the life of a relay", () => {
     expect(calls).toEqual(["leave", "close", "leave", "close", "leave", "close"]);
   });
 
+  it("tells beginning and end of each drain once, also of one that is stopped or never began", async () => {
+    const { relay, events } = stage();
+    await relay.drainOnce();
+    await relay.drainOnce();
+    expect(events).toEqual(["started", "stopped", "started", "stopped"]);
+    const claimed = Promise.withResolvers<undefined>();
+    const slow = stage({ claim: () => claimed.promise });
+    const drain = slow.relay.drainOnce();
+    await sleep(20);
+    const stop = slow.relay.stop();
+    claimed.resolve(undefined);
+    await Promise.all([drain, stop]);
+    expect(slow.events.filter((type) => type === "started" || type === "stopped")).toEqual(["started", "stopped"]);
+    const away = stage({ join: () => Promise.reject(new Error("away")) });
+    await expect(away.relay.drainOnce()).rejects.toThrow("away");
+    expect(away.events).toEqual([]);
+  });
+
   it("stops though the publisher cannot be closed, says so, and starts again", async () => {
     const { relay, events, open } = stage({ close: () => Promise.reject(new Error("cannot be closed")) });
     await relay.start();
