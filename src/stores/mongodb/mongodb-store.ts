@@ -1,5 +1,6 @@
+import { safeListener } from "../../core/channels.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { Clock, JoinOptions, Ledger, Store, Writer } from "../../core/contracts.ts";
+import type { Clock, JoinOptions, Ledger, SourceEvent, Store, Writer } from "../../core/contracts.ts";
 import { notifyEnqueued } from "../../core/enqueue-signal.ts";
 import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
@@ -105,7 +106,9 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
-  const streamFor = ({ onSourceEvent: onEvent = () => undefined }: JoinOptions): StreamSettings => {
+  const streamFor = ({ onSourceEvent = () => undefined }: JoinOptions): StreamSettings => {
+    const tell = safeListener("onSourceEvent", onSourceEvent);
+    const onEvent = (event: SourceEvent): void => tell(event, event.type);
     return { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
   };
 

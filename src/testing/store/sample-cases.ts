@@ -61,7 +61,10 @@ export const sampleCases: readonly StoreCase[] = [
         (["processed", "duplicate", "failed", "rejected"] as const).map((what) => total(consumer, what)),
         [4, 1, 2, 1],
       );
-      const all = await admin.samples({ since });
+      // What ran on these tables before may still write its last sample.
+      const all = (await admin.samples({ since })).filter(({ relay, consumer }) =>
+        /^[ab]$/.test(relay ?? consumer ?? ""),
+      );
       assert.deepEqual([total(all, "published"), total(all, "unavailable"), total(all, "processed")], [12, 3, 4]);
       assert.deepEqual(await admin.samples({ since, until: new Date(since.getTime() + 1000) }), []);
       const { activity } = await admin.figures();

@@ -270,6 +270,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       [
         message.id,
         {
+          causationId: message.id,
           causationPath: [
             ["orders", "order_placed"],
             ["payments", "t"],
@@ -280,6 +281,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       [
         "own",
         {
+          causationId: message.id,
           causationPath: [
             ["orders", "order_placed"],
             ["payments", "t"],

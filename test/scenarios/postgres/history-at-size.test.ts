@@ -52,7 +52,7 @@ describe.skipIf(!hasPostgres())("what people look at stays quick", () => {
       const { admin } = database.store;
       const figures = await admin.figures();
       expect(figures.scheduled).toMatchObject({ estimated: true, nextAt: expect.any(Date) });
-      expect(figures.unread).toMatchObject([{ stream: "inbox.forgotten" }, { stream: "orders" }]);
+      expect(figures.unread).toMatchObject([{ stream: "inbox.forgotten" }]);
       expect(figures.activity).toHaveLength(10);
       const [all, one] = [
         await ms(() => admin.figures()),
