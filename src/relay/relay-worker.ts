@@ -17,7 +17,7 @@ const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
 /** Failed keys may come due by what others do, such as a dead letter that is requeued. */
 const LOOK_FOR_RETRIES_MS = 250;
 
-/** Failed keys leave the database to new messages for as long as they have just used it, but no longer than this. */
+/** Failed keys leave the database to new messages for twice as long as they have just used it, but no longer than this. */
 const MOST_REST_MS = 100;
 
 /** Losses of the lease that are told of within this time are one. */
@@ -109,7 +109,7 @@ export class RelayWorker {
       if (!(await this.#failedBatch())) await this.#untilRetry();
       else if (this.#newBatches > newBefore) {
         const tookMs = clock.monotonic() - startedAt;
-        await clock.sleep(Math.min(tookMs, MOST_REST_MS), this.#stop.stopping);
+        await clock.sleep(Math.min(2 * tookMs, MOST_REST_MS), this.#stop.stopping);
       }
     };
     await this.#repeat(step, () => Promise.resolve());

@@ -150,7 +150,10 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
     await on.enqueue("a1");
     expect(await drain(session, 1)).toEqual(["a1"]);
     await session.leave();
-    expect(warned).toHaveBeenCalledWith(expect.stringMatching(/onSourceEvent threw on "stream_started"/), "TxboxWarning");
+    expect(warned).toHaveBeenCalledWith(
+      expect.stringMatching(/onSourceEvent threw on "stream_started"/),
+      "TxboxWarning",
+    );
     warned.mockRestore();
   });
 
