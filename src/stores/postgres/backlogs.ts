@@ -133,7 +133,7 @@ from (
   offset 0) c
 cross join lateral (
   select count(*) as seen, count(*) filter (where ${past}) as matching, min(m.position) filter (where ${past}) as first,
-    min(${due}) filter (where ${past}) as due, min(${due}) as oldest
+    min(${due}) filter (where ${past}) as due, min(m.created_at) as oldest
   from (
     (${rows("c.cur is null and m.xid >= c.horizon", "m.xid")} ${some})
     union all
