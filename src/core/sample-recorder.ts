@@ -1,20 +1,10 @@
 import type { History, NewSample, SampleCounts, SampleOf } from "./contracts.ts";
+import { NO_COUNTS, SAMPLE_COUNTS } from "./sample-counts.ts";
 
 /** At most one write in this time. */
 const EVERY_MS = 10_000;
 /** A store that refuses samples is asked less and less often. */
 const MAX_PAUSE_MS = 600_000;
-
-const NOTHING: SampleCounts = {
-  published: 0,
-  retried: 0,
-  dead: 0,
-  unavailable: 0,
-  processed: 0,
-  duplicate: 0,
-  failed: 0,
-  rejected: 0,
-};
 
 /**
  * Adds up what a relay or a consumer does and writes it to the store's history every ten seconds, if anything happened. A
@@ -24,7 +14,7 @@ export class SampleRecorder {
   readonly #history: History | undefined;
   readonly #of: SampleOf;
   readonly #owner: string;
-  #counts: SampleCounts = { ...NOTHING };
+  #counts: SampleCounts = { ...NO_COUNTS };
   #error: { error: string; at: number } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
@@ -75,7 +65,7 @@ export class SampleRecorder {
 
   async #record(): Promise<void> {
     const [counts, error] = [this.#counts, this.#error];
-    [this.#counts, this.#error] = [{ ...NOTHING }, undefined];
+    [this.#counts, this.#error] = [{ ...NO_COUNTS }, undefined];
     this.#writtenAt = performance.now();
     const lastError = error && { error: error.error, agoMs: Math.round(performance.now() - error.at) };
     const sample: NewSample = { ...counts, of: this.#of, owner: this.#owner, lastError };
@@ -84,7 +74,7 @@ export class SampleRecorder {
       this.#pauseMs = EVERY_MS;
     } catch {
       this.#pauseMs = Math.min(MAX_PAUSE_MS, this.#pauseMs * 2);
-      for (const name of Object.keys(NOTHING) as (keyof SampleCounts)[]) this.#counts[name] += counts[name];
+      for (const name of SAMPLE_COUNTS) this.#counts[name] += counts[name];
       this.#error ??= error;
       this.#plan();
     }

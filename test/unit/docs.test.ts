@@ -80,8 +80,8 @@ describe("reference", () => {
     ["src/brokers/kafka/kafka-subscriber.ts", "KafkaSubscriberOptions", "docs/brokers/kafka.md"],
     ["src/brokers/kafka/pipeline/kafka-pipeline.ts", "KafkaPipelineOptions", "docs/brokers/kafka.md"],
     ["src/brokers/kafka/kafka-topics.ts", "DeclareTopics", "docs/brokers/kafka.md"],
-    ["src/core/contracts.ts", "RelayInfo", "docs/operations.md"],
-    ["src/core/contracts.ts", "StoreFigures", "docs/operations.md"],
+    ["src/core/admin.ts", "RelayInfo", "docs/operations.md"],
+    ["src/core/admin.ts", "StoreFigures", "docs/operations.md"],
     ["src/observability/prometheus/collect-figures.ts", "CollectFiguresOptions", "docs/metrics.md"],
     ["src/observability/prometheus/collect-metrics.ts", "CollectMetricsOptions", "docs/metrics.md"],
     ["src/observability/health.ts", "HealthOptions", "docs/health.md"],
@@ -111,7 +111,7 @@ describe("reference", () => {
   test("every status is in the glossary", () => {
     const { text } = page("docs/glossary.md");
     const statuses = [
-      ...literalsOf("src/core/contracts.ts", "MessageStatus"),
+      ...literalsOf("src/core/admin.ts", "MessageStatus"),
       ...literalsOf("src/core/contracts.ts", "ReceiptStatus"),
     ];
     expect(statuses.filter((status) => !text.includes(`| \`${status}\` |`))).toEqual([]);

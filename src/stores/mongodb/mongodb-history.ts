@@ -1,4 +1,5 @@
 import type { Activity, History, Sample, SampleCounts, SampleQuery } from "../../core/contracts.ts";
+import { SAMPLE_COUNTS } from "../../core/sample-counts.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import type { Document } from "./mongodb-client.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -6,17 +7,6 @@ import type { Tables } from "./mongodb-names.ts";
 /** Samples are kept this long. */
 export const SAMPLES_MS = 86_400_000;
 const EVERY_MS = 10_000;
-
-const COUNTS: readonly (keyof SampleCounts)[] = [
-  "published",
-  "retried",
-  "dead",
-  "unavailable",
-  "processed",
-  "duplicate",
-  "failed",
-  "rejected",
-];
 
 export function createHistory({ samples }: Tables): History {
   return {
@@ -50,7 +40,7 @@ export async function readSamples({ samples }: Tables, query: SampleQuery): Prom
         : {};
   const ms = { $toLong: "$at" };
   const bucket = { $toDate: { $subtract: [ms, { $mod: [ms, EVERY_MS] }] } };
-  const sums = Object.fromEntries(COUNTS.map((count) => [count, { $sum: `$${count}` }]));
+  const sums = Object.fromEntries(SAMPLE_COUNTS.map((count) => [count, { $sum: `$${count}` }]));
   const rows = await samples.aggregate([
     { $match: { ...of, at: { $gte: since, ...(until === undefined ? {} : { $lt: until }) } } },
     { $group: { _id: { at: bucket, part: "$part", name: "$name" }, ...sums, last: LAST_ERROR } },
@@ -59,7 +49,7 @@ export async function readSamples({ samples }: Tables, query: SampleQuery): Prom
   return rows.map((row) => ({
     ...ofRow(row),
     at: (row["_id"] as { at: Date }).at,
-    ...(Object.fromEntries(COUNTS.map((count) => [count, Number(row[count])])) as unknown as SampleCounts),
+    ...(Object.fromEntries(SAMPLE_COUNTS.map((count) => [count, Number(row[count])])) as unknown as SampleCounts),
     ...lastError(row),
   }));
 }

@@ -1,4 +1,5 @@
 import type { Activity, History, Sample, SampleCounts, SampleQuery } from "../../core/contracts.ts";
+import { SAMPLE_COUNTS } from "../../core/sample-counts.ts";
 import { Conditions } from "./conditions.ts";
 import { dateOf, epochMs } from "./log-message.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
@@ -9,26 +10,15 @@ export const SAMPLES_MS = 86_400_000;
 /** Of one sample. */
 const EVERY = "interval '10 seconds'";
 
-const COUNTS: readonly (keyof SampleCounts)[] = [
-  "published",
-  "retried",
-  "dead",
-  "unavailable",
-  "processed",
-  "duplicate",
-  "failed",
-  "rejected",
-];
-
 export function createHistory(sql: SqlRunner, names: Names): History {
-  const values = COUNTS.map((_, i) => `$${i + 6}::text::bigint`).join(", ");
-  const text = `insert into ${names.sample} (part, name, owner, last_error, last_error_at, ${COUNTS.join(", ")})
+  const values = SAMPLE_COUNTS.map((_, i) => `$${i + 6}::text::bigint`).join(", ");
+  const text = `insert into ${names.sample} (part, name, owner, last_error, last_error_at, ${SAMPLE_COUNTS.join(", ")})
     values ($1::text, $2::text, $3::text, $4::text, pg_catalog.clock_timestamp() - $5::text::interval, ${values})`;
   return {
     async record({ of, owner, lastError, ...counts }) {
       const [part, name] = "relay" in of ? ["relay", of.relay] : ["consumer", of.consumer];
       const error = lastError === undefined ? [null, null] : [lastError.error, `${lastError.agoMs} ms`];
-      await sql.query(text, [part, name, owner, ...error, ...COUNTS.map((count) => String(counts[count]))]);
+      await sql.query(text, [part, name, owner, ...error, ...SAMPLE_COUNTS.map((count) => String(counts[count]))]);
     },
   };
 }
@@ -40,7 +30,7 @@ export async function readSamples(sql: SqlRunner, names: Names, query: SampleQue
     .add(query.consumer, (p) => `part = 'consumer' and name = ${p}`)
     .add(query.since.toISOString(), (p) => `at >= ${p}::timestamptz`)
     .add(query.until?.toISOString(), (p) => `at < ${p}::timestamptz`);
-  const sums = COUNTS.map((count) => `sum(${count})`).join(", ");
+  const sums = SAMPLE_COUNTS.map((count) => `sum(${count})`).join(", ");
   const rows = await sql.query(
     `select part, name, ${epochMs("bucket")}, ${sums}, (array_agg(last_error order by last_error_at desc nulls last))[1], ${epochMs("max(last_error_at)")}
      from (select *, date_bin(${EVERY}, at, 'epoch') as bucket from ${names.sample} ${c.where} offset 0) s
@@ -50,7 +40,7 @@ export async function readSamples(sql: SqlRunner, names: Names, query: SampleQue
   return rows.map((row) => ({
     ...ofRow(row),
     at: dateOf(row[2]!)!,
-    ...(Object.fromEntries(COUNTS.map((count, i) => [count, Number(row[3 + i])])) as unknown as SampleCounts),
+    ...(Object.fromEntries(SAMPLE_COUNTS.map((count, i) => [count, Number(row[3 + i])])) as unknown as SampleCounts),
     lastError: row[11]!,
     lastErrorAt: dateOf(row[12]!),
   }));

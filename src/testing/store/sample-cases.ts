@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import type { NewSample, Sample } from "../../core/contracts.ts";
+import { NO_COUNTS } from "../../core/sample-counts.ts";
 import { createInbox } from "../../inbox/inbox.ts";
 import { createRelay } from "../../relay/relay.ts";
 import { createMemoryPublisher } from "../memory-publisher.ts";
@@ -8,25 +9,14 @@ import type { StoreCase, StoreContext } from "./store-context.ts";
 
 const role = "samples";
 
-const NOTHING = {
-  published: 0,
-  retried: 0,
-  dead: 0,
-  unavailable: 0,
-  processed: 0,
-  duplicate: 0,
-  failed: 0,
-  rejected: 0,
-};
-
 function sample(more: Partial<NewSample> & Pick<NewSample, "of">): NewSample {
-  return { ...NOTHING, owner: "one", lastError: undefined, ...more };
+  return { ...NO_COUNTS, owner: "one", lastError: undefined, ...more };
 }
 
 /** Clocks of the database and of this process may differ. */
 const anHourAgo = (): Date => new Date(Date.now() - 3_600_000);
 
-function total(samples: readonly Sample[], what: keyof typeof NOTHING): number {
+function total(samples: readonly Sample[], what: keyof typeof NO_COUNTS): number {
   return samples.reduce((sum, one) => sum + one[what], 0);
 }
 
