@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type ClientSession, MongoClient } from "mongodb";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { checkList } from "../../../src/doctor/diagnose.ts";
 import { createRelay, diagnose, type Diagnosis, type Store } from "../../../src/index.ts";
 import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
@@ -35,6 +35,7 @@ beforeAll(async () => {
   await database.client.db().collection("orders").insertOne({ n: 1 }, { session: forgotten });
   begunAt = performance.now();
 }, 240_000);
+beforeEach(({ skip }) => skip(slot.skipped, slot.reason));
 afterAll(async () => {
   await forgotten?.endSession();
   await database?.[Symbol.asyncDispose]();
@@ -54,8 +55,7 @@ async function findings(check: string, store?: Store): Promise<Diagnosis[]> {
 }
 
 describe("the doctor on MongoDB", () => {
-  it("finds nothing where nothing is wrong, and what stops everything else", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("finds nothing where nothing is wrong, and what stops everything else", async () => {
     await using on = await mongoScene(slot.server.url);
     expect(await diagnose(on.store)).toEqual([]);
     const { code, stdout } = await runCli(["doctor", "--database-url", on.database.url]);
@@ -74,8 +74,7 @@ describe("the doctor on MongoDB", () => {
     ]);
   }, 60_000);
 
-  it("replica_set: a standalone server", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("replica_set: a standalone server", async () => {
     expect(await findings("replica_set")).toEqual([]);
     await using alone = await startMongodb({ standalone: true });
     const client = await new MongoClient(alone.url).connect();
@@ -88,8 +87,7 @@ describe("the doctor on MongoDB", () => {
     await client.close();
   }, 60_000);
 
-  it("clock_skew: a process whose clock is wrong", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("clock_skew: a process whose clock is wrong", async () => {
     provoked.add("clock_skew");
     const args = ["doctor", "--database-url", database.url, "--only", "clock_skew", "--json"];
     const wrong = await runCli(args, { env: await fakedTime("-3h") });
@@ -102,8 +100,7 @@ describe("the doctor on MongoDB", () => {
     expect((await runCli(args)).code).toBe(0);
   }, 60_000);
 
-  it("client_options that weaken transactions", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("client_options that weaken transactions", async () => {
     expect(await findings("client_options")).toEqual([]);
     const client = new MongoClient(database.url, { w: 1, readPreference: "secondaryPreferred" });
     expect((await findings("client_options", createMongoStore({ client }))).map(({ finding }) => finding)).toEqual([
@@ -113,8 +110,7 @@ describe("the doctor on MongoDB", () => {
     await client.close();
   });
 
-  it("ttl: a monitor that is off, and an index that keeps for another time", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("ttl: a monitor that is off, and an index that keeps for another time", async () => {
     expect(await findings("ttl")).toEqual([]);
     const admin = database.client.db("admin");
     await admin.command({ setParameter: 1, ttlMonitorEnabled: false });
@@ -130,8 +126,7 @@ describe("the doctor on MongoDB", () => {
     ]);
   });
 
-  it("oplog_window: an oplog that holds little", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("oplog_window: an oplog that holds little", async () => {
     const filler = database.client.db("other").collection("filler");
     const large = "x".repeat(100_000);
     await until(
@@ -147,8 +142,7 @@ describe("the doctor on MongoDB", () => {
     await database.client.db("other").dropDatabase();
   }, 60_000);
 
-  it("stuck_keys, and relays and dead letters that nobody looks after", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("stuck_keys, and relays and dead letters that nobody looks after", async () => {
     await using on = await mongoScene(slot.server.url);
     const store: Store = on.store;
     const publisher = createMemoryPublisher();
@@ -183,8 +177,7 @@ describe("the doctor on MongoDB", () => {
     await consumer.session.leave();
   });
 
-  it("wake_up: a role that may not open change streams, which hides nothing else", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("wake_up: a role that may not open change streams, which hides nothing else", async () => {
     expect(await findings("wake_up")).toEqual([]);
     const folder = mkdtempSync(join(tmpdir(), "txbox-keyfile-"));
     const keyFile = join(folder, "key");
@@ -229,8 +222,7 @@ describe("the doctor on MongoDB", () => {
     rmSync(folder, { recursive: true });
   }, 60_000);
 
-  it("long_transactions that were left open", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("long_transactions that were left open", async () => {
     await sleep(Math.max(0, 31_000 - (performance.now() - begunAt)));
     expect(await findings("long_transactions")).toMatchObject([
       {
@@ -243,8 +235,7 @@ describe("the doctor on MongoDB", () => {
     expect(await findings("long_transactions")).toEqual([]);
   }, 60_000);
 
-  it("replication_lag and majority: a member that is behind, then away", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("replication_lag and majority: a member that is behind, then away", async () => {
     await using first = await startMongodb({ owned: true, member: true });
     await using second = await startMongodb({ owned: true, member: true });
     await using arbiter = await startMongodb({ owned: true, member: true });
@@ -294,8 +285,7 @@ describe("the doctor on MongoDB", () => {
     await client.close();
   }, 180_000);
 
-  it("was asked for everything that it looks at", ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("was asked for everything that it looks at", () => {
     const all = checkList(createMongoStore({ client: database.client })).map(({ name }) => name);
     expect([...provoked].sort()).toEqual(all.toSorted());
   });

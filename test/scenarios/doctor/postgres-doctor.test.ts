@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Diagnosis } from "../../../src/index.ts";
 import { createRelay, diagnose, type Store } from "../../../src/index.ts";
 import { checkList } from "../../../src/doctor/diagnose.ts";
@@ -44,6 +44,7 @@ beforeAll(async () => {
   await forgotten.query("begin; select txid_current()");
   begunAt = performance.now();
 });
+beforeEach(({ skip }) => skip(slot.skipped, slot.reason));
 afterAll(async () => {
   await forgotten?.end();
   await left?.stop();
@@ -71,8 +72,7 @@ function fresh(): Promise<OutboxDatabase> {
 const as = (url: string, user: string): string => Object.assign(new URL(url), { username: user }).href;
 
 describe("the doctor on PostgreSQL", () => {
-  it("finds nothing where nothing is wrong", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("finds nothing where nothing is wrong", async () => {
     await using clean = await fresh();
     await clean.enqueue(series("a", 5));
     await createRelay({ store: clean.store, name: "r", publisher: createMemoryPublisher() }).drainOnce();
@@ -84,8 +84,7 @@ describe("the doctor on PostgreSQL", () => {
     expect((await runCli(["doctor", "--database-url", clean.url, "--only", "rights,jit"])).code).toBe(0);
   });
 
-  it("connection, schema and search_path", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("connection, schema and search_path", async () => {
     for (const name of ["connection", "schema", "search_path"]) provoked.add(name);
     const away = await runCli(["doctor", "--database-url", "postgres://postgres@127.0.0.1:1/nowhere", "--json"]);
     expect(away.code).toBe(4);
@@ -109,16 +108,14 @@ describe("the doctor on PostgreSQL", () => {
     await pool.end();
   });
 
-  it("durability: settings that lose commits", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("durability: settings that lose commits", async () => {
     const pool = openPool(`${database.url}?options=${encodeURIComponent("-c synchronous_commit=off")}`);
     const found = await findings("durability", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual(["fsync is off", "synchronous_commit is off for this role"]);
     await pool.end();
   });
 
-  it("standby", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("standby", async () => {
     await using standby = await startStandby(slot.server);
     await standby.caughtUp();
     const url = Object.assign(new URL(standby.url), { pathname: new URL(database.url).pathname }).href;
@@ -130,8 +127,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("standby")).toEqual([]);
   }, 60_000);
 
-  it("replication_slots: one that nobody reads, and one that holds too much", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("replication_slots: one that nobody reads, and one that holds too much", async () => {
     expect(await findings("replication_slots")).toEqual([]);
     await database.query("select pg_create_physical_replication_slot('old_reader', true)");
     expect(await findings("replication_slots")).toMatchObject([
@@ -154,8 +150,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("replication_slots")).toEqual([]);
   });
 
-  it("vacuum: autovacuum that is off, and dead rows that stay", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("vacuum: autovacuum that is off, and dead rows that stay", async () => {
     await using starved = await fresh();
     await createRelay({ store: starved.store, name: "r", publisher: createMemoryPublisher() }).drainOnce();
     expect(await findings("vacuum", starved.store)).toEqual([]);
@@ -178,8 +173,7 @@ describe("the doctor on PostgreSQL", () => {
     await starved.query("vacuum txbox.cursor");
   });
 
-  it("connections that run out", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("connections that run out", async () => {
     const settings = { max_connections: "12", superuser_reserved_connections: "3", max_wal_senders: "2" };
     await using small = await startPostgres({ owned: true, settings });
     const pool = openPool(small.url, 9);
@@ -195,8 +189,7 @@ describe("the doctor on PostgreSQL", () => {
     await Promise.all([pool.end(), few.end()]);
   }, 60_000);
 
-  it.for(["+2h", "-10s"])("clock_skew: a process whose clock is wrong by %s", async (offset, { skip }) => {
-    skip(slot.skipped, slot.reason);
+  it.for(["+2h", "-10s"])("clock_skew: a process whose clock is wrong by %s", async (offset) => {
     provoked.add("clock_skew");
     const args = ["doctor", "--database-url", database.url, "--only", "clock_skew", "--json"];
     const wrong = await runCli(args, { env: await fakedTime(offset) });
@@ -227,8 +220,7 @@ describe("the doctor on PostgreSQL", () => {
     return { store: createPostgresStore({ client: pool }), [Symbol.asyncDispose]: close };
   }
 
-  it.for(["session", "transaction"] as const)("pooler: PgBouncer in %s mode", async (poolMode, { skip }) => {
-    skip(slot.skipped, slot.reason);
+  it.for(["session", "transaction"] as const)("pooler: PgBouncer in %s mode", async (poolMode) => {
     expect(await findings("pooler")).toEqual([]);
     await using bouncer = await behind(poolMode);
     expect(await findings("pooler", bouncer.store)).toMatchObject([
@@ -236,8 +228,7 @@ describe("the doctor on PostgreSQL", () => {
     ]);
   });
 
-  it("pooler: PgBouncer in statement mode, where nothing else can be looked at, which is said", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("pooler: PgBouncer in statement mode, where nothing else can be looked at, which is said", async () => {
     await using bouncer = await behind("statement");
     expect(await findings("pooler", bouncer.store)).toMatchObject([
       { severity: "error", fix: expect.stringMatching(/pool_mode = transaction/) },
@@ -247,8 +238,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(all.filter(({ finding }) => finding.includes("could not be looked at")).length).toBeGreaterThan(5);
   });
 
-  it("timeouts that cut off what has to end", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("timeouts that cut off what has to end", async () => {
     expect(await findings("timeouts")).toEqual([]);
     const options = "-c statement_timeout=1000 -c idle_in_transaction_session_timeout=2s";
     const pool = openPool(`${database.url}?options=${encodeURIComponent(options)}`);
@@ -260,8 +250,7 @@ describe("the doctor on PostgreSQL", () => {
     await pool.end();
   });
 
-  it("rights and row_security of a role", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("rights and row_security of a role", async () => {
     expect(await findings("rights")).toEqual([]);
     expect(await findings("row_security")).toEqual([]);
     await database.query(`grant usage on schema txbox to ${role}; grant select on txbox.migration to ${role}`);
@@ -287,8 +276,7 @@ describe("the doctor on PostgreSQL", () => {
     await database.query(`drop owned by ${role}`);
   });
 
-  it("restored_copy and position_counter of a copy", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("restored_copy and position_counter of a copy", async () => {
     await using original = await fresh();
     await original.enqueue(series("a", 10));
     await createRelay({ store: original.store, name: "to-rabbit", publisher: createMemoryPublisher() }).drainOnce();
@@ -317,8 +305,7 @@ describe("the doctor on PostgreSQL", () => {
     ]);
   });
 
-  it("retention held back, and maintenance that does not run", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("retention held back, and maintenance that does not run", async () => {
     await using old = await fresh();
     const quick = createPostgresStore({ client: old.pool, segmentMs: 1 });
     await createRelay({
@@ -361,8 +348,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("retention", old.store)).toEqual([]);
   });
 
-  it("receipt_days that are missing", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("receipt_days that are missing", async () => {
     await using inbox = await fresh();
     expect(await findings("receipt_days", inbox.store)).toEqual([]);
     await inbox.store.maintenance.run();
@@ -374,8 +360,7 @@ describe("the doctor on PostgreSQL", () => {
     ]);
   });
 
-  it("stuck_keys, invalid_indexes and jit", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("stuck_keys, invalid_indexes and jit", async () => {
     await using stuck = await fresh();
     const consumer = await joined(
       stuck.store,
@@ -424,10 +409,7 @@ describe("the doctor on PostgreSQL", () => {
     await eager.end();
   }, 60_000);
 
-  it("relays that are paused, that nobody runs, that do not get on, and dead letters that are old", async ({
-    skip,
-  }) => {
-    skip(slot.skipped, slot.reason);
+  it("relays that are paused, that nobody runs, that do not get on, and dead letters that are old", async () => {
     await using on = await fresh();
     const store = on.store;
     const publisher = createMemoryPublisher();
@@ -467,8 +449,7 @@ describe("the doctor on PostgreSQL", () => {
     await relay.stop();
   });
 
-  it("changes nothing, bounds each check, and lets none hide another", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("changes nothing, bounds each check, and lets none hide another", async () => {
     await using on = await fresh();
     const before = await on.query(
       "select pg_current_xact_id_if_assigned(), sum(n_tup_ins + n_tup_upd + n_tup_del)::text as written from pg_stat_user_tables",
@@ -502,8 +483,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(after).toEqual(before);
   });
 
-  it("long_transactions and prepared_transactions that were left open", async ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("long_transactions and prepared_transactions that were left open", async () => {
     const pool = openPool(left.url);
     const store = createPostgresStore({ client: pool });
     await sleep(Math.max(0, 31_000 - (performance.now() - begunAt)));
@@ -527,8 +507,7 @@ describe("the doctor on PostgreSQL", () => {
     await pool.end();
   }, 60_000);
 
-  it("was asked for everything that it looks at", ({ skip }) => {
-    skip(slot.skipped, slot.reason);
+  it("was asked for everything that it looks at", () => {
     const all = checkList(database.store).map(({ name }) => name);
     expect([...provoked].sort()).toEqual(all.toSorted());
   });
