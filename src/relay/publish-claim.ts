@@ -78,6 +78,7 @@ class ClaimPublication {
     while (left.length > 0) {
       const wave = this.#settings.publisher.keepsKeyOrder ? left : this.#oneEach(left);
       const before = left.length;
+      const begunAt = this.#settings.clock.monotonic();
       let out = await this.#publish(wave);
       left = left.filter((i) => this.#outcomes[i] === undefined);
       if (out === undefined && left.length === before) out = noProgress();
@@ -87,7 +88,7 @@ class ClaimPublication {
         const admitted = this.#admitted();
         left = left.filter((i) => admitted.includes(i));
       } else if (out === undefined) {
-        this.#context.target.over();
+        this.#context.target.over(begunAt);
       }
       if (stopping.aborted && left.length > 0) break;
     }

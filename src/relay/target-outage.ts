@@ -15,6 +15,7 @@ interface Settings {
 export class TargetOutage {
   readonly #settings: Settings;
   #attempt = 0;
+  #foundAt = 0;
   #until = 0;
 
   constructor(settings: Settings) {
@@ -25,6 +26,7 @@ export class TargetOutage {
   found(cause: unknown, retryAfterMs = 0): number {
     const { name: relay, clock, outageBackoff, emit } = this.#settings;
     const now = clock.monotonic();
+    this.#foundAt = now;
     if (this.#until > now) return this.#until - now;
     const delayMs = Math.max(10, backoffMs(++this.#attempt, outageBackoff), retryAfterMs);
     this.#until = now + delayMs;
@@ -37,8 +39,9 @@ export class TargetOutage {
     return Math.max(0, this.#until - this.#settings.clock.monotonic());
   }
 
-  over(): void {
-    if (this.#attempt === 0) return;
+  /** Something went through that was begun then: only what was begun after the outage was found says that it is over. */
+  over(begunAt: number): void {
+    if (this.#attempt === 0 || begunAt < this.#foundAt) return;
     this.#attempt = 0;
     this.#until = 0;
     this.#settings.emit({ type: "recovered", relay: this.#settings.name });

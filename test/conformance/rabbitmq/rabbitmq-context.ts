@@ -97,7 +97,9 @@ export async function rabbitmqSubscriberContext(
   await channel.assertExchange(stream, "topic");
   await channel.assertQueue(`${queue}.dead`, quorum);
   const expelled = { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": `${queue}.dead` };
-  await channel.assertQueue(queue, { ...quorum, arguments: { ...quorum.arguments, ...expelled } });
+  // A server that comes up again serves new consumers before it takes back what the old ones had, unless only one may be active.
+  const single = mayKill ? { "x-single-active-consumer": true } : {};
+  await channel.assertQueue(queue, { ...quorum, arguments: { ...quorum.arguments, ...expelled, ...single } });
   await channel.bindQueue(queue, stream, "#");
   if (mayKill) await server.saveTopology();
 
@@ -108,7 +110,7 @@ export async function rabbitmqSubscriberContext(
     stream,
     subscriber(limits) {
       // A server that was killed may have forgotten the binding: a subscriber that declares it brings it back.
-      const declare = mayKill && { bind: { [stream]: "#" }, singleActiveConsumer: false };
+      const declare = mayKill && { bind: { [stream]: "#" } };
       const one = separateSubscriber(server.url, { queue, declare, ...limits }, links);
       subscribers.push(one);
       return one;
