@@ -1,4 +1,5 @@
-import type { Headers } from "../../core/message.ts";
+import { headerTextOf } from "../../core/header-text.ts";
+import type { Headers, Message } from "../../core/message.ts";
 import { textOrNull } from "../../core/text-or-null.ts";
 import type { OtelSpanContext, TraceApi } from "./opentelemetry-api.ts";
 
@@ -6,6 +7,8 @@ const TRACEPARENT = /^(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9
 /** Longer ones may be cut or dropped, by the rules of W3C trace context. */
 const MAX_STATE_BYTES = 512;
 const SAMPLED = 1;
+const NAME = '"traceparent"';
+const UNSAMPLED = /"traceparent"\s*:\s*"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]"/y;
 
 /** Writes `traceparent` and `tracestate`; nothing when there is no trace. */
 export function writeTraceContext(context: OtelSpanContext, headers: Record<string, string>): void {
@@ -30,11 +33,23 @@ export function readTraceContext(headers: Headers, api: TraceApi): OtelSpanConte
 }
 
 /** Cheap for messages that are not sampled, which are nearly all of them. */
-export function readSampledContext(headers: Headers, api: TraceApi): OtelSpanContext | undefined {
+export function readSampledContext(message: Message, api: TraceApi): OtelSpanContext | undefined {
+  const json = headerTextOf(message);
+  if (json === null || (json !== undefined && isSurelyUnsampled(json))) return undefined;
+  const { headers } = message;
   const { traceparent }: { traceparent?: unknown } = headers;
-  if (typeof traceparent !== "string" || traceparent.length < 55 || traceparent.charAt(54) === "0") return undefined;
+  if (typeof traceparent !== "string" || traceparent.charAt(54) === "0") return undefined;
   const context = readTraceContext(headers, api);
   return context !== undefined && isSampled(context) ? context : undefined;
+}
+
+/** Headers as JSON that name one trace in the usual way, which is not sampled, or none. */
+function isSurelyUnsampled(json: string): boolean {
+  if (json.includes("\\")) return false;
+  const at = json.indexOf(NAME);
+  if (at === -1) return true;
+  UNSAMPLED.lastIndex = at;
+  return UNSAMPLED.test(json) && !json.includes(NAME, at + 1);
 }
 
 export function isSampled({ traceFlags }: OtelSpanContext): boolean {

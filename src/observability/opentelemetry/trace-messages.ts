@@ -258,7 +258,7 @@ class MessageTracing {
   /** A row that no outbox wrote may have headers that cannot be read. */
   #sampledContext(message: Message): OtelSpanContext | undefined {
     try {
-      return readSampledContext(message.headers, this.#api);
+      return readSampledContext(message, this.#api);
     } catch {
       return undefined;
     }

@@ -1,4 +1,5 @@
 import type { Headers } from "../../core/message.ts";
+import { HEADER_TEXT } from "../../core/header-text.ts";
 import { bodyOf, headersFrom, isKeyless, laneInRange, withoutBody, type LogMessage } from "./log-message.ts";
 
 /**
@@ -97,11 +98,10 @@ export class CopiedMessage implements LogMessage {
     return this.#text(AGGREGATE_ID);
   }
   get headers(): Headers {
-    if (this.#headers === undefined) {
-      const json = this.#large === undefined ? this.#text(HEADERS) : this.#large.headers;
-      this.#headers = headersFrom(json, this.#text(CORRELATION_ID) ?? this.id);
-    }
-    return this.#headers;
+    return (this.#headers ??= headersFrom(this[HEADER_TEXT], this.#text(CORRELATION_ID) ?? this.id));
+  }
+  get [HEADER_TEXT](): string | null {
+    return this.#large === undefined ? this.#text(HEADERS) : this.#large.headers;
   }
   get body(): string | Uint8Array {
     if (this.#large !== undefined) return bodyOf(this.#large.payload, this.#large.hex);

@@ -1,3 +1,4 @@
+import { HEADER_TEXT } from "../../core/header-text.ts";
 import { LANES, laneOf } from "../../core/lane.ts";
 import { PermanentError } from "../../core/errors.ts";
 import type { Headers, Message } from "../../core/message.ts";
@@ -78,8 +79,10 @@ export class RowMessage implements LogMessage {
     return this.#row[6]!;
   }
   get headers(): Headers {
-    this.#headers ??= headersFrom(this.#row[8] ?? null, this.#row[7] ?? this.id);
-    return this.#headers;
+    return (this.#headers ??= headersFrom(this[HEADER_TEXT], this.#row[7] ?? this.id));
+  }
+  get [HEADER_TEXT](): string | null {
+    return this.#row[8] ?? null;
   }
   get body(): string | Uint8Array {
     return bodyOf(this.#row[9]!, this.#row[10]!);
