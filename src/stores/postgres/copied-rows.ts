@@ -1,5 +1,5 @@
 import type { Headers } from "../../core/message.ts";
-import { HEADER_TEXT } from "../../core/header-text.ts";
+import { LOOK_AT_HEADERS, type HeaderLook } from "../../core/header-bytes.ts";
 import { bodyOf, headersFrom, isKeyless, laneInRange, withoutBody, type LogMessage } from "./log-message.ts";
 
 /**
@@ -98,10 +98,16 @@ export class CopiedMessage implements LogMessage {
     return this.#text(AGGREGATE_ID);
   }
   get headers(): Headers {
-    return (this.#headers ??= headersFrom(this[HEADER_TEXT], this.#text(CORRELATION_ID) ?? this.id));
+    if (this.#headers === undefined) {
+      const json = this.#large === undefined ? this.#text(HEADERS) : this.#large.headers;
+      this.#headers = headersFrom(json, this.#text(CORRELATION_ID) ?? this.id);
+    }
+    return this.#headers;
   }
-  get [HEADER_TEXT](): string | null {
-    return this.#large === undefined ? this.#text(HEADERS) : this.#large.headers;
+  [LOOK_AT_HEADERS](look: HeaderLook): boolean | undefined {
+    if (this.#large !== undefined) return undefined;
+    const at = this.#find(HEADERS);
+    return look(this.#bytes, at + 4, at + 4 + Math.max(0, this.#bytes.readInt32BE(at)));
   }
   get body(): string | Uint8Array {
     if (this.#large !== undefined) return bodyOf(this.#large.payload, this.#large.hex);

@@ -1,4 +1,3 @@
-import { HEADER_TEXT } from "../../core/header-text.ts";
 import { LANES, laneOf } from "../../core/lane.ts";
 import { PermanentError } from "../../core/errors.ts";
 import type { Headers, Message } from "../../core/message.ts";
@@ -79,10 +78,8 @@ export class RowMessage implements LogMessage {
     return this.#row[6]!;
   }
   get headers(): Headers {
-    return (this.#headers ??= headersFrom(this[HEADER_TEXT], this.#row[7] ?? this.id));
-  }
-  get [HEADER_TEXT](): string | null {
-    return this.#row[8] ?? null;
+    this.#headers ??= headersFrom(this.#row[8] ?? null, this.#row[7] ?? this.id);
+    return this.#headers;
   }
   get body(): string | Uint8Array {
     return bodyOf(this.#row[9]!, this.#row[10]!);

@@ -1,6 +1,6 @@
 import * as api from "@opentelemetry/api";
 import { describe, expect, it } from "vitest";
-import { HEADER_TEXT } from "../../../src/core/header-text.ts";
+import { type HeaderLook, LOOK_AT_HEADERS } from "../../../src/core/header-bytes.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { readSampledContext } from "../../../src/observability/opentelemetry/trace-context.ts";
 
@@ -17,13 +17,12 @@ const STORED: readonly (readonly [string, boolean])[] = [
   [`{"traceparent":"00-${ids}-02"}`, false],
   ["{}", false],
   [`{"note":"-01"}`, false],
-  // Other ways to write the name, and the name within a value.
-  [`{"\\u0074raceparent":"${sampled}"}`, true],
-  [`{"traceparent":"${unsampled}","\\u0074raceparent":"${sampled}"}`, true],
-  [`{"traceparent":"${unsampled}","traceparent":"${sampled}"}`, true],
+  // The name twice, and within a value.
   [`{"traceparent":"${sampled}","traceparent":"${unsampled}"}`, false],
   [`{"note":"\\"traceparent\\":\\"${unsampled}\\"","traceparent":"${sampled}"}`, true],
   [`{"note":"\\"traceparent\\":\\"${sampled}\\""}`, false],
+  [`{"xtraceparent":"${unsampled}","traceparentx":"${unsampled}","traceparent":"${sampled}"}`, true],
+  [`{"${"t".repeat(40)}":"${"traceparen".repeat(9)}","traceparent":"${sampled}"}`, true],
   [`{"note":"traceparent","traceparent":"${sampled}"}`, true],
   [`{"a":"traceparent","b":"${unsampled}","traceparent":"${sampled}"}`, true],
   // None that anybody may go by.
@@ -35,13 +34,16 @@ const STORED: readonly (readonly [string, boolean])[] = [
 describe("whether a message is sampled", () => {
   it.each(STORED)("is told by the stored text as by the headers: %s", (json, expected) => {
     const headers = JSON.parse(json) as Message["headers"];
-    for (const message of [{ headers }, { headers, [HEADER_TEXT]: json }])
+    // Beside what belongs to others.
+    const bytes = Buffer.from(`"traceparent"${json}"traceparent":"${sampled}"`);
+    const look = (how: HeaderLook) => how(bytes, 13, 13 + Buffer.byteLength(json));
+    for (const message of [{ headers }, { headers, [LOOK_AT_HEADERS]: look }])
       expect(readSampledContext(message as Message, api) !== undefined).toBe(expected);
   });
 
   it("needs no headers where none are stored", () => {
     const message = {
-      [HEADER_TEXT]: null,
+      [LOOK_AT_HEADERS]: (how: HeaderLook) => how(Buffer.alloc(0), 0, 0),
       get headers(): never {
         throw new Error("asked for its headers");
       },
