@@ -73,7 +73,10 @@ class ClaimPublication {
   }
 
   async run(): Promise<Publication> {
-    const { stopping } = this.#context.stop;
+    const { stop, target } = this.#context;
+    const { stopping } = stop;
+    // Found out while this was being claimed, and again while it was waited for.
+    while (target.leftMs > 0 && !stopping.aborted) await this.#rest(target.leftMs);
     let left = this.#admitted();
     while (left.length > 0) {
       const wave = this.#settings.publisher.keepsKeyOrder ? left : this.#oneEach(left);
@@ -331,10 +334,13 @@ class ClaimPublication {
   }
 
   async #waitOut({ error, retryAfterMs }: TargetOut): Promise<void> {
-    const { session, target, stop } = this.#context;
     // Given up at the deadline of a stop: that says nothing of the target.
-    if (stop.giveUp.aborted) return;
-    const delayMs = target.found(error, retryAfterMs);
+    if (this.#context.stop.giveUp.aborted) return;
+    await this.#rest(this.#context.target.found(error, retryAfterMs));
+  }
+
+  async #rest(delayMs: number): Promise<void> {
+    const { session, stop } = this.#context;
     await session.pauseAttempt(this.#claim);
     await this.#settings.clock.sleep(delayMs, stop.stopping);
     if (!stop.stopping.aborted) await session.resumeAttempt(this.#claim);
