@@ -114,6 +114,7 @@ export class Deliveries {
     this.#changed();
     for (const begin of this.#ready.splice(0)) begin(false);
     while (this.#inHand > 0) await this.#change();
+    this.#settings.emit({ type: "stopped", consumer: this.#consumer });
   }
 
   async #work(name: string | undefined, chain: Link[]): Promise<void> {

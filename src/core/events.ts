@@ -104,7 +104,9 @@ export type SubscriberEvent =
   | { type: "dead"; consumer: string; id: string | undefined; attempts: number; error: string }
   /** The broker, or what the handler needs, is out: nothing counts as an attempt until it is back. */
   | { type: "outage"; consumer: string; error: string; attempt: number; delayMs: number }
-  | { type: "recovered"; consumer: string };
+  | { type: "recovered"; consumer: string }
+  /** It takes no more, and has nothing in hand: whether anything is out is no longer known. */
+  | { type: "stopped"; consumer: string };
 
 /** Told when a message was taken from a broker and its turn has come, and when the broker was told what became of it. */
 export interface ReceiveOperation extends Ended {

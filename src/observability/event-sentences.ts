@@ -80,6 +80,8 @@ export function subscriberSentence(event: SubscriberEvent): string {
       return `the broker, or what handlers need, is out (${event.error}); next try in ${formatMs(event.delayMs)}`;
     case "recovered":
       return "goes on";
+    case "stopped":
+      return "stopped";
   }
 }
 

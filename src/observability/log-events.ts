@@ -96,6 +96,7 @@ const EVENTS: { readonly [Name in EventName]: EventRule<Channels[Name]> } = {
   "txbox:subscriber:dead": { level: "error", ...subscriber },
   "txbox:subscriber:outage": { level: "warn", repeats: true, ...subscriber },
   "txbox:subscriber:recovered": { level: "info", ends: "txbox:subscriber:outage", ...subscriber },
+  "txbox:subscriber:stopped": { level: "info", ends: "txbox:subscriber:outage", ...subscriber },
   "txbox:reconciler:reconciled": {
     level: ({ enqueued }) => (enqueued > 0 ? "info" : "debug"),
     sentence: reconcilerSentence,

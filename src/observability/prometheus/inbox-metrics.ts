@@ -32,10 +32,12 @@ export function listenToInboxes({ metrics, consumer: named, on }: Counting): voi
     // The 0th: one answer to the broker was lost, and nothing is waited for.
     if (attempt > 0) metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 1);
   });
-  on("txbox:subscriber:recovered", ({ consumer }) => metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 0));
+  const closed = (consumer: string) => metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 0);
+  on("txbox:subscriber:recovered", ({ consumer }) => closed(consumer));
+  on("txbox:subscriber:stopped", ({ consumer }) => closed(consumer));
   // One that was given up in an outage is not told as recovered; one that was handled and acknowledged shows it.
   on("txbox:subscriber:receive:end", ({ consumer, result }) => {
-    if (result === "ended") metrics.inbox_circuit_open.set({ consumer: named(consumer) }, 0);
+    if (result === "ended") closed(consumer);
   });
 }
 

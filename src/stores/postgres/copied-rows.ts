@@ -1,5 +1,5 @@
 import type { Headers } from "../../core/message.ts";
-import { LOOK_AT_HEADERS, type HeaderLook } from "../../core/header-bytes.ts";
+import type { HeaderBytes, HeaderLook } from "../../core/header-bytes.ts";
 import { bodyOf, headersFrom, isKeyless, laneInRange, withoutBody, type LogMessage } from "./log-message.ts";
 
 /**
@@ -46,7 +46,7 @@ export function copiedPosition(bytes: Buffer, at: number): string {
  * One row of such a COPY. Each field is read from the bytes whenever it is asked for, and not kept: thousands of messages
  * are on their way at a time, and what they hold is copied by the collector of garbage again and again.
  */
-export class CopiedMessage implements LogMessage {
+export class CopiedMessage implements LogMessage, HeaderBytes {
   readonly #bytes: Buffer;
   readonly #at: number;
   #headers: Headers | undefined;
@@ -104,7 +104,7 @@ export class CopiedMessage implements LogMessage {
     }
     return this.#headers;
   }
-  [LOOK_AT_HEADERS](look: HeaderLook): boolean | undefined {
+  lookAtHeaders(look: HeaderLook): boolean | undefined {
     if (this.#large !== undefined) return undefined;
     const at = this.#find(HEADERS);
     return look(this.#bytes, at + 4, at + 4 + Math.max(0, this.#bytes.readInt32BE(at)));

@@ -183,28 +183,9 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     );
 
     clear();
-    await must(
-      "replay",
-      "--from",
-      "archive/re.message_1.jsonl.gz",
-      "--to",
-      "bus",
-      "--type",
-      "paid",
-      "--new-ids",
-      "--yes",
-    );
-    await must(
-      "replay",
-      "--from",
-      "archive/re.message_1.jsonl.gz",
-      "--to",
-      "bus",
-      "--type",
-      "paid",
-      "--new-ids",
-      "--yes",
-    );
+    const archive = "archive/re.message_1.jsonl.gz";
+    for (let time = 0; time < 2; time++)
+      await must("replay", "--from", archive, "--to", "bus", "--type", "paid", "--new-ids", "--yes");
     expect(numbers()).toEqual([12, 12]);
     const [one, two] = sent();
     expect(one?.id).toBe(two?.id);
@@ -260,17 +241,38 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     const file = join(folder.path, "sent.ndjson");
     writeFileSync(file, "");
     const count = () => readFileSync(file, "utf8").split("\n").length - 1;
-    const child = startCli(["replay", "--from", "1h", "--to", "bus", "--rate", "20", "--yes", "--json"], options);
+    const child = startCli(["replay", "--from", "1h", "--to", "bus", "--rate", "20", "--yes"], options);
     await until(() => count() >= 10, { what: "the first messages", timeoutMs: 20_000 });
     child.signal("SIGTERM");
     expect(await child.exited).toMatchObject({ code: 1 });
-    const { position, sent } = JSON.parse(child.stdout.join("\n")) as { position: string; sent: number };
-    expect(sent).toBe(count());
-    await must("replay", "--from", "1h", "--to", "bus", "--rate", "1000", "--after", position, "--yes");
+    const [, sent, after] =
+      /^Sent (\d+) messages\.\nIt was stopped\. Go on with (--after \d+)\.$/.exec(child.stdout.join("\n")) ?? [];
+    expect(Number(sent)).toBe(count());
+    await must("replay", "--from", "1h", "--to", "bus", "--rate", "1000", ...after!.split(" "), "--yes");
     const found = readFileSync(file, "utf8")
       .trimEnd()
       .split("\n")
       .map((line) => JSON.parse((JSON.parse(line) as { body: string }).body) as { n: number });
     expect(found.map(({ n }) => n)).toEqual(Array.from({ length: 200 }, (_, i) => i + 1));
+  });
+
+  test("audit shows hostile names harmlessly, asks before it sends again, and sends what is missing", async () => {
+    using folder = projectFolder({ "txbox.config.mjs": CONFIG });
+    const { must, run, enqueue, deliver } = await open("au", folder.path);
+    await enqueue(order(1, { type: "\u001b[31mred", key: "a\nb" }), order(2));
+    await deliver({ publisher: createMemoryPublisher() });
+    const audit = ["audit", "--relay", "bus", "--consumer", "payments", "--grace", "0s"];
+    const found = await run(...audit);
+    expect(found.code).toBe(6);
+    expect(found.stdout).toContain("2 missing");
+    expect(found.stdout).toMatch(/missing .*\\u001b\[31mred +a b/i);
+    expect(found.stdout + found.stderr).not.toContain("\u001b[31m");
+    const asked = await run(...audit, "--requeue");
+    expect(asked.code).toBe(2);
+    expect(asked.stderr).toContain("Send 2 missing messages to the publisher of bus again? Add --yes");
+    const sent = await run(...audit, "--requeue", "--yes");
+    expect(sent.stdout).toContain("Sent 2 messages again");
+    expect(readFileSync(join(folder.path, "sent.ndjson"), "utf8").trimEnd().split("\n")).toHaveLength(2);
+    expect((await must("status")).code).toBe(0);
   });
 });

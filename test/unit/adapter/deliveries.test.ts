@@ -161,7 +161,7 @@ describe("deliveries", () => {
 
   test("stop waits for what has begun and releases the rest", async () => {
     const gate = Promise.withResolvers<void>();
-    const { deliveries, take, log } = bench(
+    const { deliveries, take, log, events } = bench(
       async () => {
         await gate.promise;
         return DONE;
@@ -177,6 +177,7 @@ describe("deliveries", () => {
     gate.resolve();
     await stopping;
     expect(log.sort()).toEqual(["done a1", "release a2", "release b1"]);
+    expect(events.map(({ type }) => type)).toEqual(["stopped"]);
   });
 
   test("what the broker took away is not begun; what has begun ends before its repeat begins", async () => {

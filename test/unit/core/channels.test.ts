@@ -209,6 +209,7 @@ describe("docs/events.md", () => {
     "txbox:subscriber:dead": true,
     "txbox:subscriber:outage": true,
     "txbox:subscriber:recovered": true,
+    "txbox:subscriber:stopped": true,
     "txbox:reconciler:reconciled": true,
     "txbox:reconciler:failed": true,
     "txbox:maintenance:done": true,

@@ -255,7 +255,7 @@ describe("counts what inboxes do", () => {
     ]);
   });
 
-  it("an outage until it is over, or until a message goes through", async () => {
+  it("an outage until it is over, the subscriber stops, or a message goes through", async () => {
     const open = async () => (await lines("inbox_circuit_open")).map((line) => Number(line.split(" ")[1]));
     const out = { consumer: "c", error: "no", delayMs: 1 };
     subscriberEvent({ type: "outage", ...out, attempt: 0 });
@@ -263,6 +263,9 @@ describe("counts what inboxes do", () => {
     subscriberEvent({ type: "outage", ...out, attempt: 1 });
     expect(await open()).toEqual([1]);
     subscriberEvent({ type: "recovered", consumer: "c" });
+    expect(await open()).toEqual([0]);
+    subscriberEvent({ type: "outage", ...out, attempt: 1 });
+    subscriberEvent({ type: "stopped", consumer: "c" });
     expect(await open()).toEqual([0]);
     subscriberEvent({ type: "outage", ...out, attempt: 1 });
     const told: ReceiveOperation = { consumer: "c", message: message() };

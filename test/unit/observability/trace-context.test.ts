@@ -1,6 +1,6 @@
 import * as api from "@opentelemetry/api";
 import { describe, expect, it } from "vitest";
-import { type HeaderLook, LOOK_AT_HEADERS } from "../../../src/core/header-bytes.ts";
+import type { HeaderLook } from "../../../src/core/header-bytes.ts";
 import type { Message } from "../../../src/core/message.ts";
 import { readSampledContext } from "../../../src/observability/opentelemetry/trace-context.ts";
 
@@ -37,13 +37,13 @@ describe("whether a message is sampled", () => {
     // Beside what belongs to others.
     const bytes = Buffer.from(`"traceparent"${json}"traceparent":"${sampled}"`);
     const look = (how: HeaderLook) => how(bytes, 13, 13 + Buffer.byteLength(json));
-    for (const message of [{ headers }, { headers, [LOOK_AT_HEADERS]: look }])
+    for (const message of [{ headers }, { headers, lookAtHeaders: look }])
       expect(readSampledContext(message as Message, api) !== undefined).toBe(expected);
   });
 
   it("needs no headers where none are stored", () => {
     const message = {
-      [LOOK_AT_HEADERS]: (how: HeaderLook) => how(Buffer.alloc(0), 0, 0),
+      lookAtHeaders: (how: HeaderLook) => how(Buffer.alloc(0), 0, 0),
       get headers(): never {
         throw new Error("asked for its headers");
       },
