@@ -13,6 +13,7 @@ export interface LaneClaim<P, S extends Stored, M> extends Claim, SettledClaim<S
   keys: readonly BlockedKey[];
   entries: readonly BlockedKey[];
   readonly detached: Set<S>;
+  readonly claimedAt: number;
   /** In the order in which claims are handed out; of one that was detached, that of the claim it was part of. */
   n: number;
   /** Its outcomes were reported, or it was given up. */

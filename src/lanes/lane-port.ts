@@ -180,7 +180,7 @@ export interface Settlement<S, M> {
 }
 
 export interface LanePort<P extends Part, S extends Stored, M> {
-  /** How many keys one claim may hold. */
+  /** How many failed keys one claim may hold. */
   readonly keysPerClaim: number;
   /** Nothing may be claimed while scheduled messages come in. */
   readonly promotesAlone: boolean;

@@ -8,6 +8,7 @@ import { ClaimsInHand, type LaneClaim } from "./claims-in-hand.ts";
 import { LaneHold } from "./lane-hold.ts";
 import type { Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
 import { leaseLost, tooSlow } from "./relay-errors.ts";
+import { RetrySize } from "./retry-size.ts";
 import { Settler } from "./settler.ts";
 
 /** Errors of `tend` after which nothing in hand counts. */
@@ -29,6 +30,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   #left = false;
   #paused = false;
   /** How many messages a claim takes at most: less than a batch while the server is slow. */
+  readonly #retrySize: RetrySize;
   #limit: number;
   #scheduledDueAt: number | undefined;
 
@@ -36,6 +38,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     this.#port = port;
     this.#options = options;
     this.#clock = clock;
+    this.#retrySize = new RetrySize(port.keysPerClaim);
     this.#limit = options.batch.messages;
     this.#keys = new BlockedKeys(options.unordered);
     this.#settler = new Settler({
@@ -143,7 +146,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     // One claim belongs to one part, so that one write can settle it.
     let part: P | undefined;
     const accept = ({ lane }: BlockedKey) => this.#hold.partOf(lane) === (part ??= this.#hold.partOf(lane));
-    const keys = this.#keys.due(this.#clock.monotonic(), this.#port.keysPerClaim, accept);
+    const keys = this.#keys.due(this.#clock.monotonic(), this.#retrySize.keys, accept);
     try {
       return part === undefined ? undefined : await this.#drain(part, keys, alone);
     } finally {
@@ -233,7 +236,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const keys = [...new Set(entries)];
     const generation = this.#hold.generation;
     const n = ++this.#claims.handedOut;
-    return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), n, ended: false };
+    const claimedAt = this.#clock.monotonic();
+    return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), n, claimedAt, ended: false };
   }
 
   get #limits(): Limit {
@@ -273,6 +277,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     // The rest of an incomplete claim is not handed out again by this session: it goes to the next owner.
     if (outcomes.length < claim.messages.length) this.#ending = true;
     this.#claims.end(claim);
+    if (claim.kind === "retry") this.#retrySize.note(outcomes, this.#clock.monotonic() - claim.claimedAt);
     const written = this.#settler.settle(claim.part, claim, outcomes);
     // Behind what is left of an incomplete claim nothing may be settled.
     if (!this.#ending) for (const empty of this.#settleEmpty()) empty.catch(() => undefined);

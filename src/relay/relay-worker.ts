@@ -17,7 +17,7 @@ const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
 /** Failed keys may come due by what others do, such as a dead letter that is requeued. */
 const LOOK_FOR_RETRIES_MS = 250;
 
-/** Failed keys leave the database to new messages for twice as long as they have just used it, but no longer than this. */
+/** Failed keys leave the database to new messages for twice as long as they have used it, but no longer than this. */
 const MOST_REST_MS = 100;
 
 /** Losses of the lease that are told of within this time are one. */
@@ -103,14 +103,12 @@ export class RelayWorker {
   }
 
   async #workOnFailed(): Promise<void> {
-    const { clock } = this.#settings;
     const step = async () => {
-      const [startedAt, newBefore] = [clock.monotonic(), this.#newBatches];
-      if (!(await this.#failedBatch())) await this.#untilRetry();
-      else if (this.#newBatches > newBefore) {
-        const tookMs = clock.monotonic() - startedAt;
-        await clock.sleep(Math.min(2 * tookMs, MOST_REST_MS), this.#stop.stopping);
-      }
+      const newBefore = this.#newBatches;
+      const usedMs = await this.#failedBatch();
+      if (usedMs === undefined) await this.#untilRetry();
+      else if (this.#newBatches > newBefore)
+        await this.#settings.clock.sleep(Math.min(2 * usedMs, MOST_REST_MS), this.#stop.stopping);
     };
     await this.#repeat(step, () => Promise.resolve());
   }
@@ -134,7 +132,7 @@ export class RelayWorker {
       busy = false;
       try {
         while (goesOn() && (await this.#newBatch())) busy = true;
-        while (goesOn() && (await this.#failedBatch())) busy = true;
+        while (goesOn() && (await this.#failedBatch()) !== undefined) busy = true;
         busy ||= this.#attempts.size > 0;
         await Promise.all(this.#attempts);
         this.#failures = 0;
@@ -168,15 +166,19 @@ export class RelayWorker {
     return true;
   }
 
-  /** One batch of failed keys that are due; false when there was none. */
-  async #failedBatch(): Promise<boolean> {
+  /** One batch of failed keys that are due; for how long it used the store. Undefined when there was none. */
+  async #failedBatch(): Promise<number | undefined> {
+    const { clock } = this.#settings;
     const at = this.#session.nextRetryAt();
-    if (at === undefined || at > this.#settings.clock.monotonic() || this.#context.target.leftMs > 0) return false;
+    const startedAt = clock.monotonic();
+    if (at === undefined || at > startedAt || this.#context.target.leftMs > 0) return undefined;
     const claim = await this.#session.claim("retry");
-    if (claim === undefined) return false;
+    if (claim === undefined) return undefined;
+    const claimedAt = clock.monotonic();
     const { settled } = await this.#publish(claim);
+    const publishedAt = clock.monotonic();
     await settled;
-    return true;
+    return claimedAt - startedAt + clock.monotonic() - publishedAt;
   }
 
   async #nextClaim(): Promise<Claim | undefined> {

@@ -30,7 +30,7 @@ const RENUMBER_AFTER = 10_000;
 
 /** The log by polling: a part is a cursor, a page is a piece of its open window. */
 export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
-  readonly keysPerClaim: number = 32;
+  readonly keysPerClaim: number = 256;
   readonly promotesAlone: boolean = false;
   readonly isPassing: (error: unknown) => boolean = isPassing;
   readonly isSlow: (error: unknown) => boolean = isCancelled;
