@@ -1,4 +1,5 @@
 import type { Command } from "../command.ts";
+import { adminCommand } from "./admin.ts";
 import { auditCommand } from "./audit.ts";
 import { blockedCommand } from "./blocked.ts";
 import { deadCommand } from "./dead.ts";
@@ -20,6 +21,7 @@ export const COMMANDS: readonly Command[] = [
   demoCommand,
   migrateCommand,
   relayCommand,
+  adminCommand,
   statusCommand,
   blockedCommand,
   exporterCommand,

@@ -1,0 +1,295 @@
+import type { VNode } from "preact";
+import type { Cause, ConsumerView, History, HistorySeries, JobView, Overview, RelayView } from "../page-api.ts";
+import { Chart, type Line } from "./chart.tsx";
+import { useNow } from "./live.ts";
+import { useMay, usePage } from "./page-context.ts";
+import { Command, Empty, Loading, Sign, Spark, Text, Time } from "./parts.tsx";
+import { href, hrefOf } from "./route.ts";
+import { type Column, Rows } from "./rows.tsx";
+import { post } from "./server.ts";
+import { count, formatMs, rate, visible } from "./words.ts";
+
+/** Whether messages leave; if not, which relay or consumer, since when, why, and what to do. */
+export function OverviewScreen(): VNode {
+  const { live } = usePage();
+  const { overview, history } = live;
+  if (overview === undefined) return <Loading />;
+  const relays = overview.stores.flatMap((store) => store.relays);
+  const consumers = overview.stores.flatMap((store) => store.consumers);
+  return (
+    <>
+      <h1 class="unseen">Overview</h1>
+      <VerdictBlock overview={overview} />
+      <Jobs jobs={overview.jobs} />
+      <section aria-labelledby="relays-title">
+        <h2 id="relays-title">Relays</h2>
+        {relays.length === 0 ? <NoRelay /> : <Relays relays={relays} history={history} overview={overview} />}
+      </section>
+      <section aria-labelledby="consumers-title">
+        <h2 id="consumers-title">Consumers</h2>
+        {consumers.length === 0 ? (
+          <Empty title="No consumer of these stores has handled a message today.">
+            <p>A service that receives messages through an inbox shows up here by itself.</p>
+          </Empty>
+        ) : (
+          <Consumers consumers={consumers} history={history} overview={overview} />
+        )}
+      </section>
+      {history === undefined || relays.length === 0 ? null : <Charts history={history} />}
+    </>
+  );
+}
+
+function NoRelay(): VNode {
+  return (
+    <Empty title="No relay has run yet.">
+      <p>A relay publishes what services enqueue. Start one, and it shows up here:</p>
+      <Command text="txbox relay NAME" />
+    </Empty>
+  );
+}
+
+function VerdictBlock({ overview: { verdict } }: { overview: Overview }): VNode {
+  const now = useNow();
+  return (
+    <section class={`verdict ${verdict.level}`} aria-live="polite" aria-label="Verdict">
+      <p class="verdict-text">
+        <Sign level={verdict.level} />
+        <span>{visible(verdict.text)}</span>
+      </p>
+      {verdict.causes.length === 0 ? null : (
+        <ul class="causes">
+          {verdict.causes.slice(0, 12).map((cause) => (
+            <CauseRow key={cause.link + cause.text.replaceAll(/\d/g, "")} cause={cause} now={now} />
+          ))}
+          {verdict.causes.length > 12 ? <li class="faint">and {verdict.causes.length - 12} more</li> : null}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+function CauseRow({ cause: { level, text, so, link, command, since }, now }: { cause: Cause; now: number }): VNode {
+  return (
+    <li>
+      <Sign level={level} />
+      <div class="cause">
+        <p>
+          {link === null ? visible(text) : <a href={hrefOf(link)}>{visible(text)}</a>}{" "}
+          {since === null ? null : (
+            <span class="faint">
+              since <Time at={since} now={now} />
+            </span>
+          )}
+        </p>
+        {so === null ? null : (
+          <p class="faint">
+            <Text text={so} most={240} />
+          </p>
+        )}
+      </div>
+      {command === null ? null : <Command text={command} />}
+    </li>
+  );
+}
+
+export function Jobs({ jobs }: { jobs: readonly JobView[] }): VNode | null {
+  const may = useMay();
+  if (jobs.length === 0) return null;
+  return (
+    <section aria-labelledby="jobs-title">
+      <h2 id="jobs-title">Redrives</h2>
+      <ul class="jobs">
+        {jobs.map((job) => (
+          <li key={job.id}>
+            <span class={`status ${job.state === "failed" ? "bad" : job.state === "waiting" ? "attention" : "plain"}`}>
+              {job.state}
+            </span>
+            <span>
+              {count(job.requeued)}
+              {job.of === null ? "" : ` of ${count(job.of)}`} requeued; <Text text={job.words} />
+            </span>
+            {job.of === null ? null : <progress max={job.of} value={job.requeued} aria-label="Letters requeued" />}
+            <span class="faint">by {visible(job.actor)}</span>
+            {job.endedAt === null && may("requeue") ? (
+              <button type="button" onClick={() => void post("stop", { job: job.id })}>
+                Stop
+              </button>
+            ) : null}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+const SPARK_MS = 10 * 60_000;
+
+function sparkOf(history: History | undefined, store: string, relay: string | null, consumer: string | null): number[] {
+  const until = history?.until ?? Date.now();
+  const series = history?.series.find((one) => one.store === store && one.relay === relay && one.consumer === consumer);
+  const points = Array.from({ length: 60 }, () => 0);
+  for (const [at, done] of series?.points ?? []) {
+    const i = 60 - Math.ceil((until - at) / (SPARK_MS / 60));
+    if (i >= 0 && i < 60) points[i] = done;
+  }
+  return points;
+}
+
+function Relays({ relays, history, overview }: { relays: readonly RelayView[]; history: History | undefined; overview: Overview }): VNode {
+  const columns: Column<RelayView>[] = [
+    {
+      title: "relay",
+      width: "minmax(9rem, 1.6fr)",
+      cell: ({ name, store, level }) => (
+        <>
+          <Sign level={level} />
+          {visible(name)}
+          {overview.stores.length > 1 ? <span class="faint"> in {visible(store)}</span> : null}
+        </>
+      ),
+    },
+    { title: "state", width: "minmax(9rem, 1.6fr)", cell: ({ words }) => <Text text={words} /> },
+    { title: "in", width: "5rem", align: "right", cell: ({ inPerSecond }) => rate(inPerSecond) },
+    { title: "out", width: "5rem", align: "right", cell: ({ outPerSecond }) => rate(outPerSecond) },
+    {
+      title: "10 min",
+      width: "7rem",
+      wide: true,
+      cell: ({ store, name }) => (
+        <Spark points={sparkOf(history, store, name, null)} label={`Messages that ${visible(name)} published in the last ten minutes`} />
+      ),
+    },
+    { title: "lag", width: "5rem", align: "right", cell: ({ lagMs }) => (lagMs === null ? "0 s" : formatMs(lagMs)) },
+    {
+      title: "pending",
+      width: "6rem",
+      align: "right",
+      cell: ({ pending, pendingEstimated }) => `${pendingEstimated ? "~" : ""}${count(pending)}`,
+    },
+    {
+      title: "blocked keys",
+      width: "7rem",
+      align: "right",
+      cell: ({ blockedKeys, store, name }) =>
+        blockedKeys === 0 ? "0" : <a href={href("dead", { tab: "blocked", store, relay: name })}>{count(blockedKeys)}</a>,
+    },
+    {
+      title: "dead",
+      width: "5rem",
+      align: "right",
+      cell: ({ dead, store, name }) => (dead === 0 ? "0" : <a href={href("dead", { store, relay: name })}>{count(dead)}</a>),
+    },
+    { title: "processes", width: "6rem", align: "right", cell: ({ processes }) => count(processes.length) },
+  ];
+  return (
+    <Rows
+      label="Relays"
+      items={relays}
+      columns={columns}
+      rowKey={({ store, name }) => `${store}/${name}`}
+      href={({ store, name }) => href("relays", { store, relay: name })}
+    />
+  );
+}
+
+function Consumers({
+  consumers,
+  history,
+  overview,
+}: {
+  consumers: readonly ConsumerView[];
+  history: History | undefined;
+  overview: Overview;
+}): VNode {
+  const now = useNow(5000);
+  const columns: Column<ConsumerView>[] = [
+    {
+      title: "consumer",
+      width: "minmax(9rem, 1.6fr)",
+      cell: ({ name, store, level }) => (
+        <>
+          <Sign level={level} />
+          {visible(name)}
+          {overview.stores.length > 1 ? <span class="faint"> in {visible(store)}</span> : null}
+        </>
+      ),
+    },
+    { title: "state", width: "minmax(9rem, 1.6fr)", cell: ({ words }) => <Text text={words} /> },
+    { title: "handled", width: "5rem", align: "right", cell: ({ perSecond }) => rate(perSecond) },
+    {
+      title: "10 min",
+      width: "7rem",
+      wide: true,
+      cell: ({ store, name }) => (
+        <Spark points={sparkOf(history, store, null, name)} label={`Messages that ${visible(name)} handled in the last ten minutes`} />
+      ),
+    },
+    {
+      title: "failed receipts",
+      width: "8rem",
+      align: "right",
+      cell: ({ failed }) => (failed === null ? <span class="faint">not counted</span> : count(failed)),
+    },
+    {
+      title: "last error",
+      width: "minmax(10rem, 3fr)",
+      wide: true,
+      cell: ({ lastError, lastErrorAt }) =>
+        lastError === null ? (
+          <span class="faint">none today</span>
+        ) : (
+          <>
+            <Time at={lastErrorAt} now={now} />: <Text text={lastError} most={80} />
+          </>
+        ),
+    },
+  ];
+  return <Rows label="Consumers" items={consumers} columns={columns} rowKey={({ store, name }) => `${store}/${name}`} />;
+}
+
+function nameOf({ store, relay, consumer }: HistorySeries, several: boolean): string {
+  const name = visible(relay ?? `${consumer} (consumer)`);
+  return several ? `${name} in ${visible(store)}` : name;
+}
+
+function Charts({ history }: { history: History }): VNode {
+  const { series, marks, since, until } = history;
+  const several = new Set(series.map(({ store }) => store)).size > 1;
+  const throughput = series.map(
+    (one): Line => ({ name: nameOf(one, several), points: one.points.map(([at, done]) => [at, done / 10] as const) }),
+  );
+  const lag = series
+    .filter((one) => one.lag.length > 0)
+    .map((one): Line => ({ name: nameOf(one, several), points: one.lag.map(([at, ms]) => [at, ms / 1000] as const) }));
+  const perMinute = new Map<number, number>();
+  for (const one of series)
+    for (const [at, , , dead] of one.points) {
+      const minute = Math.floor(at / 60_000) * 60_000;
+      perMinute.set(minute, (perMinute.get(minute) ?? 0) + dead);
+    }
+  const dead = [...perMinute].filter(([, n]) => n > 0);
+  const common = { marks, since, until };
+  return (
+    <section aria-labelledby="charts-title">
+      <h2 id="charts-title">The last hour</h2>
+      <div class="charts">
+        <Chart title="Messages in a second" lines={throughput} format={(n) => count(Math.round(n * 10) / 10)} {...common} />
+        <Chart title="Lag, while a page was open" lines={lag} format={(n) => formatMs(n * 1000)} {...common} />
+        <Chart
+          title="Dead letters in a minute"
+          lines={dead.length === 0 ? [] : [{ name: "dead letters", points: dead }]}
+          format={(n) => count(Math.round(n))}
+          bars
+          alarm
+          {...common}
+        />
+      </div>
+      {marks.length === 0 ? null : (
+        <p class="faint">
+          Dotted lines: {marks.slice(-3).map(({ at, text }) => `${visible(text)} at ${new Date(at).toLocaleTimeString()}`).join("; ")}.
+        </p>
+      )}
+    </section>
+  );
+}
