@@ -74,6 +74,8 @@ export interface RelayView {
   lagMs: number | null;
   parked: number;
   blockedKeys: number;
+  /** Dead letters hold keys until they are requeued or discarded. */
+  heldByDead: boolean;
   dead: number;
   inPerSecond: number | null;
   outPerSecond: number;

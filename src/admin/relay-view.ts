@@ -65,6 +65,7 @@ export function relayView(looked: Looked): RelayView {
     lagMs: relay.oldestPendingAgeMs,
     parked: relay.parked,
     blockedKeys: relay.blockedKeys,
+    heldByDead: memory.heldByDead,
     dead: relay.dead,
     ...rates(looked),
     lastError: errorOrNull(activity?.lastError ?? null),

@@ -72,7 +72,17 @@ function relayCauses(relay: RelayView): Cause[] {
     const text = `Relay ${name} is late: ${waiting}${oldest(relay)}.`;
     causes.push({ ...base, text, so: lastError ?? "Its consumers are as late as that.", command: "txbox doctor" });
   }
-  if (blockedKeys > 0 && state !== "out") {
+  const letters = plural(dead, "dead letter");
+  if (relay.heldByDead && blockedKeys > 0) {
+    causes.push({
+      level: "bad",
+      text: `Relay ${name}: ${letters} ${dead === 1 ? "blocks" : "block"} ${plural(blockedKeys, "key")}, ${plural(relay.parked, "message")} ${relay.parked === 1 ? "waits" : "wait"}.`,
+      so: lastError,
+      since: relay.lagMs === null ? null : Date.now() - relay.lagMs,
+      link: query("dead", { store, relay: name }),
+      command: `txbox dead list --relay ${shellWord(name)}`,
+    });
+  } else if (blockedKeys > 0 && state !== "out") {
     const text = `Relay ${name}: ${plural(blockedKeys, "key")} ${blockedKeys === 1 ? "is" : "are"} blocked, ${plural(relay.parked, "message")} ${relay.parked === 1 ? "waits" : "wait"} for their turn.`;
     const level = relay.state === "blocked" ? relay.level : "attention";
     causes.push({
@@ -84,10 +94,10 @@ function relayCauses(relay: RelayView): Cause[] {
       command: `txbox blocked --relay ${shellWord(name)}`,
     });
   }
-  if (dead > 0) {
+  if (dead > 0 && !(relay.heldByDead && blockedKeys > 0)) {
     causes.push({
-      level: relay.level === "bad" && state === "blocked" ? "bad" : "attention",
-      text: `Relay ${name}: ${plural(dead, "dead letter")}.`,
+      level: relay.level === "bad" && (state === "blocked" || state === "flowing") ? "bad" : "attention",
+      text: `Relay ${name}: ${letters}.`,
       so: "Their consumers never got them.",
       since: null,
       link: query("dead", { store, relay: name }),

@@ -161,7 +161,8 @@ function Top({ session, live, route, onHelp, onSignOut }: TopProps): VNode {
       <nav aria-label="Screens">
         {NAV.map(({ screen, title }) => (
           <a key={screen} href={href(screen)} {...(isOn(screen) ? { "aria-current": "page" as const } : {})}>
-            {title}
+            {title.split(" ")[0]}
+            <span class="long">{title.includes(" ") ? ` ${title.split(" ")[1]}` : ""}</span>
             {screen === "dead" && dead > 0 ? <span class="number">{count(dead)}</span> : null}
           </a>
         ))}

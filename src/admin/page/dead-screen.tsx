@@ -110,14 +110,14 @@ function Groups({ params }: { params: Params }): VNode {
     { title: "type", width: "minmax(7rem, 1.5fr)", cell: ({ type }) => <Text text={type} most={30} /> },
     {
       title: "relay",
-      width: "minmax(6rem, 1fr)",
+      width: "minmax(8rem, 1.2fr)",
       cell: ({ relay, store }) => <Text text={session.stores.length > 1 ? `${relay} in ${store}` : relay} most={40} />,
     },
     { title: "keys", width: "4rem", align: "right", wide: true, cell: ({ keys }) => (keys === null ? "–" : count(keys)) },
     { title: "first", width: "6.5rem", align: "right", wide: true, cell: ({ firstDiedAt }) => <Time at={firstDiedAt} now={now} /> },
     {
       title: "last",
-      width: "7.5rem",
+      width: "10rem",
       align: "right",
       cell: ({ lastDiedAt }) => (
         <>
@@ -198,6 +198,7 @@ function Blocked({ params }: { params: Params }): VNode {
     {
       title: "why",
       width: "minmax(14rem, 4fr)",
+      line: true,
       cell: ({ heldByDead, lastError, attempts }) => (
         <>
           {heldByDead ? <Status status="dead" /> : <Status status="retrying" />}{" "}
@@ -221,7 +222,7 @@ function Blocked({ params }: { params: Params }): VNode {
       <p class="lead">
         {next === null ? "" : "More than "}
         {plural(keys.length, "key")} {keys.length === 1 ? "waits" : "wait"}
-        {held === 0 ? ", all tried again by themselves." : `; ${count(held)} of them until you requeue or discard a dead letter.`}
+        {held === 0 ? ", all tried again by themselves." : `, ${held === keys.length ? "" : `${count(held)} of them `}until a dead letter is requeued or discarded.`}
       </p>
       {failed === undefined ? null : <Problem error={failed} />}
       <Rows
@@ -271,7 +272,7 @@ function Changes({ params }: { params: Params }): VNode {
     { title: "what", width: "6.5rem", cell: ({ action }) => <Text text={action} /> },
     { title: "who", width: "minmax(7rem, 1fr)", cell: ({ actor }) => <Text text={actor} most={40} /> },
     { title: "letters", width: "5rem", align: "right", cell: (one) => (one.count === null ? "–" : count(one.count)) },
-    { title: "why", width: "minmax(10rem, 3fr)", cell: ({ reason }) => <Text text={reason} most={80} none="no reason given" /> },
+    { title: "why", width: "minmax(10rem, 3fr)", line: true, cell: ({ reason }) => <Text text={reason} most={80} none="no reason given" /> },
     { title: "relay", width: "minmax(6rem, 1fr)", cell: ({ relay }) => <Text text={relay} most={30} /> },
     { title: "when", width: "7rem", align: "right", cell: ({ at }) => <Time at={at} now={now} /> },
   ];

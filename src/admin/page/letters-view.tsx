@@ -47,7 +47,7 @@ function Letters({ params }: { params: Params }): VNode {
   const columns: Column<LetterView>[] = [
     { title: "letter", width: "minmax(9rem, 2fr)", cell: ({ id }) => <Text text={id} most={40} /> },
     { title: "key", width: "minmax(6rem, 1fr)", cell: ({ key }) => <Text text={key} most={30} none="no key" /> },
-    { title: "error", width: "minmax(12rem, 4fr)", cell: ({ lastError }) => <Text text={lastError} most={90} /> },
+    { title: "error", width: "minmax(12rem, 4fr)", line: true, cell: ({ lastError }) => <Text text={lastError} most={90} /> },
     { title: "attempts", width: "5.5rem", align: "right", wide: true, cell: ({ attempts }) => attempts },
     { title: "died", width: "6.5rem", align: "right", cell: ({ diedAt }) => <Time at={diedAt} now={now} /> },
     {

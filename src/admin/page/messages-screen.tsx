@@ -175,7 +175,7 @@ export function MessageRows({ messages, severalStores }: { messages: readonly Me
     { title: "status", width: "6.5rem", cell: ({ status }) => <Status status={status} /> },
     { title: "key", width: "minmax(6rem, 1.5fr)", cell: ({ key }) => <Text text={key} most={30} none="no key" /> },
     { title: "aggregate", width: "minmax(6rem, 1.5fr)", wide: true, cell: ({ aggregate }) => <Text text={aggregate} most={30} /> },
-    { title: "relay", width: "minmax(6rem, 1fr)", cell: ({ relay }) => <Text text={relay} most={30} none="none yet" /> },
+    { title: "relay", width: "minmax(7.5rem, 1.2fr)", cell: ({ relay }) => <Text text={relay} most={30} none="none yet" /> },
     ...(severalStores
       ? [{ title: "store", width: "6rem", cell: ({ store }: MessageView) => <Text text={store} most={20} /> }]
       : []),

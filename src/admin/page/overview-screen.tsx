@@ -3,7 +3,7 @@ import type { Cause, ConsumerView, History, HistorySeries, JobView, Overview, Re
 import { Chart, type Line } from "./chart.tsx";
 import { useNow } from "./live.ts";
 import { useMay, usePage } from "./page-context.ts";
-import { Command, Empty, Loading, Sign, Spark, Text, Time } from "./parts.tsx";
+import { Command, Empty, Loading, Sign, Span, Spark, Text, Time } from "./parts.tsx";
 import { href, hrefOf } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
 import { post } from "./server.ts";
@@ -78,7 +78,7 @@ function CauseRow({ cause: { level, text, so, link, command, since }, now }: { c
           {link === null ? visible(text) : <a href={hrefOf(link)}>{visible(text)}</a>}{" "}
           {since === null ? null : (
             <span class="faint">
-              since <Time at={since} now={now} />
+              for <Span since={since} now={now} />
             </span>
           )}
         </p>
@@ -124,9 +124,13 @@ export function Jobs({ jobs }: { jobs: readonly JobView[] }): VNode | null {
 }
 
 const SPARK_MS = 10 * 60_000;
+/** Processes tell of ten seconds when they are over: of the last of them little is known yet. */
+const UNTOLD_MS = 20_000;
+/** A young system has its history over the whole width. */
+const SHORTEST_MS = 10 * 60_000;
 
 function sparkOf(history: History | undefined, store: string, relay: string | null, consumer: string | null): number[] {
-  const until = history?.until ?? Date.now();
+  const until = (history?.until ?? Date.now()) - UNTOLD_MS;
   const series = history?.series.find((one) => one.store === store && one.relay === relay && one.consumer === consumer);
   const points = Array.from({ length: 60 }, () => 0);
   for (const [at, done] of series?.points ?? []) {
@@ -149,7 +153,7 @@ function Relays({ relays, history, overview }: { relays: readonly RelayView[]; h
         </>
       ),
     },
-    { title: "state", width: "minmax(9rem, 1.6fr)", cell: ({ words }) => <Text text={words} /> },
+    { title: "state", width: "minmax(13rem, 2fr)", line: true, cell: ({ words }) => <Text text={words} /> },
     { title: "in", width: "5rem", align: "right", cell: ({ inPerSecond }) => rate(inPerSecond) },
     { title: "out", width: "5rem", align: "right", cell: ({ outPerSecond }) => rate(outPerSecond) },
     {
@@ -215,7 +219,7 @@ function Consumers({
         </>
       ),
     },
-    { title: "state", width: "minmax(9rem, 1.6fr)", cell: ({ words }) => <Text text={words} /> },
+    { title: "state", width: "minmax(13rem, 2fr)", line: true, cell: ({ words }) => <Text text={words} /> },
     { title: "handled", width: "5rem", align: "right", cell: ({ perSecond }) => rate(perSecond) },
     {
       title: "10 min",
@@ -269,13 +273,15 @@ function Charts({ history }: { history: History }): VNode {
       perMinute.set(minute, (perMinute.get(minute) ?? 0) + dead);
     }
   const dead = [...perMinute].filter(([, n]) => n > 0);
-  const common = { marks, since, until };
+  const told = until - UNTOLD_MS;
+  const begin = Math.min(told - SHORTEST_MS, ...series.flatMap(({ points }) => points[0]?.[0] ?? []));
+  const common = { marks, since: Math.max(since, begin), until: told };
   return (
     <section aria-labelledby="charts-title">
       <h2 id="charts-title">The last hour</h2>
       <div class="charts">
         <Chart title="Messages in a second" lines={throughput} format={(n) => count(Math.round(n * 10) / 10)} {...common} />
-        <Chart title="Lag, while a page was open" lines={lag} format={(n) => formatMs(n * 1000)} {...common} />
+        <Chart title="Lag, while a page was open" lines={lag} format={(n) => formatMs(n * 1000)} {...common} until={until + 10_000} />
         <Chart
           title="Dead letters in a minute"
           lines={dead.length === 0 ? [] : [{ name: "dead letters", points: dead }]}

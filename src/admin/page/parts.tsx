@@ -2,7 +2,7 @@ import type { ComponentChildren, VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { Level } from "../page-api.ts";
 import type { ServerError } from "./server.ts";
-import { ago, brief, exactly, visible } from "./words.ts";
+import { ago, brief, exactly, formatMs, visible } from "./words.ts";
 
 /** A text from outside: never HTML, cut when long, all of it on hover. */
 export function Text({ text, most = 120, none = "–" }: { text: string | null; most?: number; none?: string }): VNode {
@@ -20,6 +20,15 @@ export function Time({ at, now }: { at: number | null; now?: number }): VNode {
   return (
     <time dateTime={new Date(at).toISOString()} title={exactly(at)}>
       {ago(at, now)}
+    </time>
+  );
+}
+
+/** For how long, as people say it; the exact beginning on hover. */
+export function Span({ since, now }: { since: number; now: number }): VNode {
+  return (
+    <time dateTime={new Date(since).toISOString()} title={`since ${exactly(since)}`}>
+      {formatMs(Math.max(0, Math.round((now - since) / 1000) * 1000)).replace(".0 s", " s")}
     </time>
   );
 }

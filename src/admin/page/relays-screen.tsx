@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import type { AdminAction, ConsumerView, RelayView, StoreView } from "../page-api.ts";
 import { useNow } from "./live.ts";
 import { useMay, usePage } from "./page-context.ts";
-import { Command, Empty, Loading, Sign, Text, Time } from "./parts.tsx";
+import { Command, Empty, Loading, Sign, Span, Text, Time } from "./parts.tsx";
 import { href, type Params } from "./route.ts";
 import { bytes, count, formatMs, plural, rate, visible } from "./words.ts";
 
@@ -72,7 +72,7 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
           {visible(relay.words)}
           {relay.since === null ? null : (
             <span class="faint">
-              , since <Time at={relay.since} now={now} />
+              , for <Span since={relay.since} now={now} />
             </span>
           )}
         </p>
@@ -89,7 +89,7 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
               <span class={`owner owner-${(i % 6) + 1}`} aria-hidden="true">
                 {letterOf(i)}
               </span>
-              <Text text={owner} most={50} />
+              <Text text={owner} most={90} />
               <span class="faint">
                 {plural(lanes, "lane")}, lease ends in {formatMs(leaseMs)}
                 {since === null ? "" : <>, began <Time at={since} now={now} /></>}

@@ -8,6 +8,8 @@ export interface Column<Item> {
   align?: "right";
   /** Left out where there is little room. */
   wide?: boolean;
+  /** Has a line of its own where there is little room. The first column has one too. */
+  line?: boolean;
   cell: (item: Item) => ComponentChildren;
 }
 
@@ -22,6 +24,7 @@ interface RowsProps<Item> {
 }
 
 const WIDE_ROW = 44;
+const LINE = 28;
 const SPARE = 12;
 
 /** How much of each side is beyond the window, in rows. */
@@ -37,7 +40,8 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
   const box = useRef<HTMLDivElement>(null);
   const narrow = useNarrow();
   const shown = narrow ? columns.filter(({ wide }) => wide !== true) : columns;
-  const rowHeight = narrow ? 28 * shown.length + 24 : WIDE_ROW;
+  const lines = shown.reduce((sum, { line }, i) => sum + (i === 0 || line === true ? 1 : 0.5), 0);
+  const rowHeight = narrow ? LINE * Math.ceil(lines) + 20 : WIDE_ROW;
   const [{ from, to }, setRange] = useState({ from: 0, to: 40 });
   useEffect(() => {
     const update = (): void => {
@@ -66,7 +70,7 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
           ))}
         </div>
       </div>
-      <div ref={box} role="rowgroup" style={{ paddingTop: from * rowHeight, paddingBottom: Math.max(0, items.length - to) * rowHeight }}>
+      <div ref={box} role="rowgroup" style={{ paddingTop: `${from * rowHeight}px`, paddingBottom: `${Math.max(0, items.length - to) * rowHeight}px` }}>
         {items.slice(from, to).map((item, i) => {
           const to = href?.(item);
           return (
@@ -76,10 +80,10 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
               role="row"
               aria-rowindex={from + i + 2}
               data-row
-              style={{ ...grid, height: rowHeight }}
+              style={{ ...grid, height: `${rowHeight}px` }}
             >
-              {shown.map(({ title, align, cell }, n) => (
-                <span key={title} role="cell" class={align ?? ""}>
+              {shown.map(({ title, align, line, cell }, n) => (
+                <span key={title} role="cell" class={`${align ?? ""} ${line === true ? "line" : ""}`}>
                   {narrow ? <span class="cell-title" aria-hidden="true">{title}</span> : null}
                   {n === 0 && to !== undefined ? <a href={to}>{cell(item)}</a> : cell(item)}
                 </span>

@@ -116,7 +116,7 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
           <li key={relay ?? ""}>
             <b>{relay === null ? "No relay" : `Relay ${visible(relay)}`}</b> <Status status={status} />{" "}
             {publishedAt === null ? null : <span title={exactly(publishedAt)}>after {formatMs(publishedAt - node.createdAt)}</span>}
-            {attempts === 0 ? "" : `, ${plural(attempts, "failed attempt")}`}
+            {attempts < 2 ? "" : `, ${plural(attempts, "attempt")}`}
             <Errors errors={errors} since={node.createdAt} />
             {status === "dead" && relay !== null && node.position !== null ? (
               <span class="inline-actions">
@@ -148,7 +148,7 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
             {receipt.processedAt === null ? null : (
               <span title={exactly(receipt.processedAt)}>after {formatMs(receipt.processedAt - node.createdAt)}</span>
             )}
-            {receipt.attempts > 0 && receipt.lastError !== null ? `, ${plural(receipt.attempts, "failed attempt")}` : ""}
+            {receipt.attempts > 1 ? `, ${plural(receipt.attempts, "attempt")}` : ""}
             {receipt.lastError === null ? null : <Errors errors={[{ at: receipt.receivedAt, error: receipt.lastError }]} since={node.createdAt} />}
           </li>
         ))}
