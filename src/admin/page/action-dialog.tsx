@@ -34,6 +34,10 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
     box.current?.showModal();
     post<ActionPreview>("preview", request).then(setPreview, setError);
   }, []);
+  useEffect(() => {
+    const first = needsReason ? "#ask-reason" : "#ask-sure";
+    box.current?.querySelector<HTMLElement>(actor === "" ? "#ask-actor" : first)?.focus();
+  }, [preview]);
   const whole: ActionRequest = {
     ...request,
     ...(perSecond === "" ? {} : { perSecond: Number(perSecond) }),
@@ -96,6 +100,7 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
               <label>
                 Your name
                 <input
+                  id="ask-actor"
                   required
                   maxLength={100}
                   autocomplete="name"
@@ -111,6 +116,7 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
             <label>
               Reason{needsReason ? "" : " (may be empty)"}
               <input
+                id="ask-reason"
                 required={needsReason}
                 maxLength={500}
                 value={reason}
@@ -129,7 +135,7 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
             Cancel
           </button>
           {preview === undefined ? null : (
-            <button type="submit" class={isGrave ? "grave" : "main"} disabled={busy || preview.count === 0}>
+            <button id="ask-sure" type="submit" class={isGrave ? "grave" : "main"} disabled={busy || preview.count === 0}>
               {busy ? "Working…" : sure(request.action, preview)}
             </button>
           )}
