@@ -104,7 +104,11 @@ export async function previewAction(store: Store, request: ActionRequest): Promi
   }
 }
 
-async function previewLetters(store: Store, action: "requeue" | "discard", request: ActionRequest): Promise<ActionPreview> {
+async function previewLetters(
+  store: Store,
+  action: "requeue" | "discard",
+  request: ActionRequest,
+): Promise<ActionPreview> {
   const filter = filterOf(choiceOf(request));
   const letters = await deadLetters(store, { ...filter, limit: COUNTED });
   const count = letters.length;
@@ -155,9 +159,17 @@ async function previewRelay(
     return { question: `Let relay ${name} skip ${waiting}?`, count: pending, more: false, command, notes };
   }
   const number =
-    preview === null ? "everything after that point" : `${preview.estimated ? "about " : ""}${plural(preview.messages, "message")}`;
+    preview === null
+      ? "everything after that point"
+      : `${preview.estimated ? "about " : ""}${plural(preview.messages, "message")}`;
   const notes = ["They are published again; an inbox drops what it has seen while its receipts last."];
-  return { question: `Send ${number} of relay ${name} again?`, count: preview?.messages ?? null, more: false, command, notes };
+  return {
+    question: `Send ${number} of relay ${name} again?`,
+    count: preview?.messages ?? null,
+    more: false,
+    command,
+    notes,
+  };
 }
 
 /** Carries an action out; says in words what was done. */
@@ -230,7 +242,9 @@ function jsonOf(name: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new PageFailure(400, `${name} is no JSON: ${(error as Error).message.slice(0, 200)}`, { fix: `Correct ${name}` });
+    throw new PageFailure(400, `${name} is no JSON: ${(error as Error).message.slice(0, 200)}`, {
+      fix: `Correct ${name}`,
+    });
   }
 }
 
@@ -281,6 +295,6 @@ export function commandOf({ action, relay, choice = {}, to, perSecond }: ActionR
 function choiceWords(choice: LetterChoice): string[] {
   const { id, all, ...filters } = choice;
   const words = id === undefined ? [] : [shellWord(id)];
-  for (const [name, value] of Object.entries(filters)) words.push(`--${name}`, shellWord(String(value)));
+  for (const [name, value] of Object.entries(filters)) words.push(`--${name}`, shellWord(value));
   return all === true ? [...words, "--all"] : words;
 }

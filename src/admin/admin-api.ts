@@ -124,7 +124,9 @@ export class AdminApi {
     if (may.includes(action)) return;
     const isReadOnly = this.#options.readOnly === true;
     throw new PageFailure(403, isReadOnly ? "This page is read-only" : `You may not ${action} on this page`, {
-      fix: isReadOnly ? "Start it without readOnly, or use the command line" : "Ask for the right, or use the command line",
+      fix: isReadOnly
+        ? "Start it without readOnly, or use the command line"
+        : "Ask for the right, or use the command line",
     });
   }
 

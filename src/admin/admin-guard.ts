@@ -125,7 +125,9 @@ export class AdminGuard {
       return false;
     }
     const cookies = (request.headers.get("cookie") ?? "").split(/; */);
-    return cookies.some((cookie) => cookie.startsWith(`${COOKIE}=`) && isSession(cookie.slice(COOKIE.length + 1), token));
+    return cookies.some(
+      (cookie) => cookie.startsWith(`${COOKIE}=`) && isSession(cookie.slice(COOKIE.length + 1), token),
+    );
   }
 
   #countGuess(): void {

@@ -61,7 +61,13 @@ export function checkAdminOptions(options: AdminOptions): void {
     throw invalid("stores", "must have at least one store", "Pass stores: { orders: createPostgresStore({ client }) }");
   for (const [name, store] of Object.entries(stores)) {
     requireName(OF, "the name of a store", name);
-    requireFunction(OF, `stores.${name}`, store?.admin?.figures, "Pass what createPostgresStore or createMongoStore gave");
+    requireFunction(
+      OF,
+      `stores.${name}`,
+      // oxlint-disable-next-line typescript/unbound-method -- only looked at
+      store?.admin?.figures,
+      "Pass what createPostgresStore or createMongoStore gave",
+    );
   }
   if (token !== undefined && (typeof token !== "string" || token.length < MIN_TOKEN || token.length > 1000))
     throw invalid("token", `must be a text of at least ${MIN_TOKEN} characters`, "Make one: openssl rand -base64 32");

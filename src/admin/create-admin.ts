@@ -92,14 +92,25 @@ class AdminPage {
       return this.#file(path, request, connection);
     }
     const name = path.slice("api/".length);
-    return method === "POST" ? this.#post(name, request, connection) : this.#get(name, searchParams, request, connection);
+    return method === "POST"
+      ? this.#post(name, request, connection)
+      : this.#get(name, searchParams, request, connection);
   }
 
-  async #get(name: string, values: URLSearchParams, request: Request, connection: Connection | undefined): Promise<Response> {
+  async #get(
+    name: string,
+    values: URLSearchParams,
+    request: Request,
+    connection: Connection | undefined,
+  ): Promise<Response> {
     if (name === "session") return json(await this.#session(request, connection));
     await this.#guard.visitor(request, connection);
     if (name === "live") {
-      const headers = { ...SAFE_HEADERS, "content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no" };
+      const headers = {
+        ...SAFE_HEADERS,
+        "content-type": "text/event-stream; charset=utf-8",
+        "x-accel-buffering": "no",
+      };
       if (request.method === "HEAD") return new Response(null, { headers });
       return new Response(eventStream(this.#readings, this.#ending.signal), { headers });
     }

@@ -15,7 +15,9 @@ export function eventStream(readings: LiveReadings, ends: AbortSignal): Readable
         const send = (text: string): void => {
           if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(text));
         };
-        const stopListening = readings.listen(({ event, data }: LiveEvent) => send(`event: ${event}\ndata: ${data}\n\n`));
+        const stopListening = readings.listen(({ event, data }: LiveEvent) =>
+          send(`event: ${event}\ndata: ${data}\n\n`),
+        );
         const alive = setInterval(() => send(": alive\n\n"), ALIVE_MS).unref();
         const close = (): void => {
           end();

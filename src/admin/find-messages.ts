@@ -46,7 +46,11 @@ export async function findMessages(
     asked.map(async ([name, store]) => {
       try {
         const after = places?.[name];
-        const page = await search(store, query.text("q"), { ...filters, limit, ...(after === undefined ? {} : { after }) });
+        const page = await search(store, query.text("q"), {
+          ...filters,
+          limit,
+          ...(after === undefined ? {} : { after }),
+        });
         answer.messages.push(...page.messages.map((message) => messageView(name, message)));
         if (page.next !== null) next[name] = page.next;
         const back = page.lookedBackTo?.getTime() ?? null;
@@ -63,18 +67,14 @@ export async function findMessages(
 }
 
 function filtersOf(query: PageQuery): MessageSearch {
-  const { aggregate, correlation, since: _s, until: _u, status, ...plain } = query.some(
-    "id",
-    "key",
-    "aggregate",
-    "correlation",
-    "stream",
-    "type",
-    "status",
-    "relay",
-    "since",
-    "until",
-  );
+  const {
+    aggregate,
+    correlation,
+    since: _s,
+    until: _u,
+    status,
+    ...plain
+  } = query.some("id", "key", "aggregate", "correlation", "stream", "type", "status", "relay", "since", "until");
   if (status !== undefined && !STATUSES.includes(status as MessageStatus))
     throw new PageFailure(400, "There is no such status", { fix: `There are ${STATUSES.join(", ")}` });
   const [since, until] = [query.time("since"), query.time("until")];

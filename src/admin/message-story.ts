@@ -41,11 +41,14 @@ export async function messageStory(
   };
   await every(async (name, store) => take(name, await store.admin.find({ id, limit: 100 })));
   const first = [...found.values()][0]?.rows[0];
-  const correlationId = typeof first?.headers.correlationId === "string" ? first.headers.correlationId : (first?.id ?? id);
+  const correlationId =
+    typeof first?.headers.correlationId === "string" ? first.headers.correlationId : (first?.id ?? id);
   if (first !== undefined)
     await every(async (name, store) => take(name, await store.admin.find({ correlationId, limit: MOST })));
   const receipts = new Map<string, StoryReceipt[]>();
-  const ids = [...found.values()].map(({ rows }) => ({ id: rows[0]!.id, createdAt: rows[0]!.createdAt })).slice(0, MOST);
+  const ids = [...found.values()]
+    .map(({ rows }) => ({ id: rows[0]!.id, createdAt: rows[0]!.createdAt }))
+    .slice(0, MOST);
   await every(async (name, store) => {
     for (const { id: of, ...receipt } of await receiptsOf(store, ids)) {
       const all = receipts.get(of) ?? [];
@@ -106,7 +109,9 @@ function nodeOf(
   };
 }
 
-function attemptsOf(row: MessageInfo & { errors?: readonly { at: string; error: string }[] }): StoryNode["relays"][number]["errors"] {
+function attemptsOf(
+  row: MessageInfo & { errors?: readonly { at: string; error: string }[] },
+): StoryNode["relays"][number]["errors"] {
   if (row.errors !== undefined && row.errors.length > 0)
     return row.errors.slice(-20).map(({ at, error }) => ({ at: Date.parse(at), error: errorText(error) }));
   return row.lastError === null ? [] : [{ at: null, error: errorText(row.lastError) }];

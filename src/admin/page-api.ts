@@ -54,7 +54,7 @@ export interface Verdict {
   causes: Cause[];
 }
 
-export type RelayState = "flowing" | "waiting" | "out" | "alone" | "late" | "blocked" | "paused" | "idle";
+export type RelayState = "flowing" | "waiting" | "still" | "out" | "alone" | "late" | "blocked" | "paused" | "idle";
 
 export interface RelayView {
   store: string;

@@ -10,7 +10,9 @@ export class PageQuery {
   constructor(values: URLSearchParams, known: readonly string[]) {
     for (const name of new Set(values.keys())) {
       if (!known.includes(name))
-        throw new PageFailure(400, `There is no field "${name.slice(0, 50)}"`, { fix: `There are ${known.join(", ")}` });
+        throw new PageFailure(400, `There is no field "${name.slice(0, 50)}"`, {
+          fix: `There are ${known.join(", ")}`,
+        });
       if (values.getAll(name).length > 1) throw new PageFailure(400, `${name} is there twice`, { fix: "Give it once" });
     }
     this.#values = values;

@@ -10,7 +10,7 @@ export interface RelayMemory {
   readonly readings: { at: number; published: bigint; pending: number }[];
   /** Processes by owner, with the time at which they were first seen; null: they ran before the first look. */
   readonly owners: Map<string, number | null>;
-  /** When it was last seen that messages left. */
+  /** When it was last seen that messages left; at first, when it was first looked at. */
   flowedAt: number;
   /** A dead letter holds a key. */
   heldByDead: boolean;
@@ -24,6 +24,8 @@ const SAMPLE_MS = 10_000;
 /** A relay that cron runs has no process for a while. */
 const ALONE_MS = 30_000;
 const LATE_MS = MINUTE_MS;
+/** Nothing has left for so long, though a process runs and messages wait. */
+const STILL_MS = 10_000;
 const RECENT_MS = 10 * MINUTE_MS;
 /** With so many that are not behind blocked keys, these are not the reason. */
 const FEW = 1000;
@@ -42,7 +44,12 @@ export function relayView(looked: Looked): RelayView {
   const processes = new Map<string, RelayView["processes"][number]>();
   for (const lane of relay.lanes.filter(isLive)) {
     const owner = lane.owner!;
-    const known = processes.get(owner) ?? { owner, lanes: 0, leaseMs: lane.leaseMs, since: memory.owners.get(owner) ?? null };
+    const known = processes.get(owner) ?? {
+      owner,
+      lanes: 0,
+      leaseMs: lane.leaseMs,
+      since: memory.owners.get(owner) ?? null,
+    };
     processes.set(owner, { ...known, lanes: known.lanes + lane.lanes, leaseMs: Math.min(known.leaseMs, lane.leaseMs) });
   }
   const owned = [...processes.values()].reduce((sum, { lanes }) => sum + lanes, 0);
@@ -93,6 +100,8 @@ function stateOf(looked: Looked, processes: number): { state: RelayState; since:
   if (processes === 0 && pending > 0 && lag > ALONE_MS) return { state: "alone", since: now - lag };
   const others = pending - parked;
   if (blockedKeys > 0 && others < FEW) return { state: "blocked", since: null };
+  if (processes > 0 && lag > STILL_MS && now - looked.memory.flowedAt > STILL_MS)
+    return { state: "still", since: looked.memory.flowedAt };
   if (lag > LATE_MS) return { state: "late", since: now - lag };
   if (pending > 0) return { state: processes === 0 ? "waiting" : "flowing", since: null };
   return { state: processes === 0 ? "idle" : "flowing", since: null };
@@ -122,6 +131,8 @@ function levelOf(state: RelayState, { relay, samples, memory, now }: Looked): Le
       return "bad";
     case "blocked":
       return memory.heldByDead || (relay.dead > 0 && diedLately) ? "bad" : "attention";
+    case "still":
+      return (relay.oldestPendingAgeMs ?? 0) > LATE_MS ? "bad" : "attention";
     case "paused":
       return "attention";
     default:
@@ -138,6 +149,8 @@ function wordsOf(state: RelayState, { relay, memory, now }: Looked, since: numbe
       return `target out${span}`;
     case "alone":
       return "no process runs it";
+    case "still":
+      return `nothing has left${span}`;
     case "late":
       return `late by ${formatMs(lag)}`;
     case "blocked":

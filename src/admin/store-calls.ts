@@ -84,7 +84,10 @@ interface Newer {
   receiptsOf(
     messages: readonly { id: string; createdAt: Date }[],
   ): Promise<(ReceiptInfo & { id: string; consumer: string })[]>;
-  rewindPreview(relay: string, target: RewindTarget): Promise<{ messages: number; estimated: boolean; from: Date | null }>;
+  rewindPreview(
+    relay: string,
+    target: RewindTarget,
+  ): Promise<{ messages: number; estimated: boolean; from: Date | null }>;
   deadGroups(query: { relay?: string; stream?: string; type?: string; limit?: number }): Promise<DeadGroup[]>;
   edit(letter: LetterName, change: { payload?: unknown; body?: Uint8Array; headers?: Headers }): Promise<void>;
   original(letter: LetterName): Promise<Message | null>;
@@ -326,7 +329,7 @@ export function placeText(place: DeadPlace | BlockedKey): string {
 export function placeOf(text: string): DeadPlace & Pick<BlockedKey, "key" | "lane"> {
   try {
     const at = JSON.parse(Buffer.from(text, "base64url").toString()) as Record<string, unknown>;
-    const position = at["position"] === null ? null : BigInt(String(at["position"]));
+    const position = at["position"] === null ? null : BigInt(at["position"] as string);
     return { ...at, position } as DeadPlace & Pick<BlockedKey, "key" | "lane">;
   } catch {
     throw new PageFailure(400, "That is no place of a page before");

@@ -104,7 +104,13 @@ export class StoreReader {
   #memory(relay: string): RelayMemory {
     const known = this.#memories.get(relay);
     if (known !== undefined) return known;
-    const memory: RelayMemory = { readings: [], owners: new Map(), flowedAt: 0, heldByDead: false, stateSince: null };
+    const memory: RelayMemory = {
+      readings: [],
+      owners: new Map(),
+      flowedAt: Date.now(),
+      heldByDead: false,
+      stateSince: null,
+    };
     this.#memories.set(relay, memory);
     return memory;
   }

@@ -7,12 +7,19 @@ const RANK: readonly Level[] = ["bad", "attention", "unknown", "good"];
 /** Whether messages leave, in words: the worst first. */
 export function verdictOf(stores: readonly StoreView[]): Verdict {
   const causes = stores
-    .flatMap((store) => [...storeCauses(store), ...store.relays.flatMap(relayCauses), ...store.consumers.flatMap(consumerCauses)])
+    .flatMap((store) => [
+      ...storeCauses(store),
+      ...store.relays.flatMap(relayCauses),
+      ...store.consumers.flatMap(consumerCauses),
+    ])
     .sort((a, b) => RANK.indexOf(a.level) - RANK.indexOf(b.level));
   const [worst] = causes;
   if (worst === undefined) return { level: "good", text: calmText(stores), causes };
   const others = causes.filter(({ level }) => level === "bad").length - 1;
-  const text = others > 0 ? `${worst.text} And ${plural(others, "more thing")} ${others === 1 ? "needs" : "need"} you.` : worst.text;
+  const text =
+    others > 0
+      ? `${worst.text} And ${plural(others, "more thing")} ${others === 1 ? "needs" : "need"} you.`
+      : worst.text;
   return { level: worst.level, text, causes };
 }
 
@@ -60,13 +67,27 @@ function relayCauses(relay: RelayView): Cause[] {
     const text = `Relay ${name}: target out${ago(since)}, ${waiting}.`;
     causes.push({ ...base, text, so: lastError, command: "txbox status" });
   }
+  if (state === "still") {
+    const text = `Relay ${name}: nothing has left${ago(since)}, ${waiting}.`;
+    causes.push({ ...base, text, so: lastError ?? "Its target may be slow or out.", command: "txbox status" });
+  }
   if (state === "alone") {
     const text = `Relay ${name}: no process runs it, ${waiting}${oldest(relay)}.`;
-    causes.push({ ...base, text, so: "Nothing of it leaves until a process is started.", command: `txbox relay ${shellWord(name)}` });
+    causes.push({
+      ...base,
+      text,
+      so: "Nothing of it leaves until a process is started.",
+      command: `txbox relay ${shellWord(name)}`,
+    });
   }
   if (state === "paused") {
     const text = pending > 0 ? `Relay ${name} is paused, ${waiting}${oldest(relay)}.` : `Relay ${name} is paused.`;
-    causes.push({ ...base, text, so: "It publishes nothing until it is resumed.", command: `txbox relays resume ${shellWord(name)}` });
+    causes.push({
+      ...base,
+      text,
+      so: "It publishes nothing until it is resumed.",
+      command: `txbox relays resume ${shellWord(name)}`,
+    });
   }
   if (state === "late") {
     const text = `Relay ${name} is late: ${waiting}${oldest(relay)}.`;
@@ -120,7 +141,9 @@ function relayCauses(relay: RelayView): Cause[] {
 function consumerCauses({ store, name, level, words, lastError, lastErrorAt }: ConsumerView): Cause[] {
   if (level === "good") return [];
   const link = query("relays", { store, consumer: name });
-  return [{ level, text: `Consumer ${name}: ${words}.`, so: lastError, link, command: "txbox status", since: lastErrorAt }];
+  return [
+    { level, text: `Consumer ${name}: ${words}.`, so: lastError, link, command: "txbox status", since: lastErrorAt },
+  ];
 }
 
 function ago(since: number | null): string {

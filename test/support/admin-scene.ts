@@ -25,7 +25,7 @@ export async function adminScene(): Promise<AdminScene> {
   const database = await migratedDatabase();
   const pool = new pg.Pool({ connectionString: database.url, max: 5 });
   pool.on("error", () => undefined);
-  const store = createPostgresStore({ client: pool }) as PostgresStore<pg.PoolClient>;
+  const store = createPostgresStore({ client: pool });
   const outbox = createOutbox({ store });
   const admins: AdminHandler[] = [];
   return {

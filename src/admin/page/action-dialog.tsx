@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { ActionAnswer, ActionPreview, ActionRequest } from "../page-api.ts";
 import { type Asked, usePage } from "./page-context.ts";
 import { Command, Loading, Problem } from "./parts.tsx";
-import { post, ServerError } from "./server.ts";
+import { post, type ServerError } from "./server.ts";
 import { plural, visible } from "./words.ts";
 
 const ACTOR = "txbox.actor";
@@ -135,7 +135,12 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
             Cancel
           </button>
           {preview === undefined ? null : (
-            <button id="ask-sure" type="submit" class={isGrave ? "grave" : "main"} disabled={busy || preview.count === 0}>
+            <button
+              id="ask-sure"
+              type="submit"
+              class={isGrave ? "grave" : "main"}
+              disabled={busy || preview.count === 0}
+            >
               {busy ? "Working…" : sure(request.action, preview)}
             </button>
           )}

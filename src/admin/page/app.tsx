@@ -12,7 +12,7 @@ import { type Asked, Page } from "./page-context.ts";
 import { Loading, Problem, Sign } from "./parts.tsx";
 import { RelaysScreen } from "./relays-screen.tsx";
 import { go, href, type Route, type Screen, useRoute } from "./route.ts";
-import { get, post, ServerError } from "./server.ts";
+import { get, post, type ServerError } from "./server.ts";
 import { StoryScreen } from "./story-screen.tsx";
 import { count, exactly, formatMs, visible } from "./words.ts";
 
@@ -65,7 +65,13 @@ function SignIn({ onDone }: { onDone: () => void }): VNode {
       <form onSubmit={(event) => void submit(event)}>
         <label>
           Token
-          <input type="password" required autocomplete="current-password" value={token} onInput={(event) => setToken(event.currentTarget.value)} />
+          <input
+            type="password"
+            required
+            autocomplete="current-password"
+            value={token}
+            onInput={(event) => setToken(event.currentTarget.value)}
+          />
         </label>
         {error === undefined ? null : <Problem error={error} />}
         <button type="submit" class="main">
@@ -151,7 +157,8 @@ interface TopProps {
 
 function Top({ session, live, route, onHelp, onSignOut }: TopProps): VNode {
   const dead = live.overview?.stores.flatMap(({ relays }) => relays).reduce((sum, relay) => sum + relay.dead, 0) ?? 0;
-  const isOn = (screen: Screen): boolean => route.screen === screen || (screen === "messages" && route.screen === "story");
+  const isOn = (screen: Screen): boolean =>
+    route.screen === screen || (screen === "messages" && route.screen === "story");
   const signOut = (): void => void post("sign-out", {}).then(onSignOut, onSignOut);
   return (
     <header class="top">
@@ -170,7 +177,9 @@ function Top({ session, live, route, onHelp, onSignOut }: TopProps): VNode {
       <Search route={route} />
       <span class="tools">
         {session.may.length === 0 ? <span class="status plain">read-only</span> : null}
-        <span class={`live ${live.lostSince === null ? "" : "lost"}`}>{live.lostSince === null ? (live.overview === undefined ? "connecting" : "live") : "not live"}</span>
+        <span class={`live ${live.lostSince === null ? "" : "lost"}`}>
+          {live.lostSince === null ? (live.overview === undefined ? "connecting" : "live") : "not live"}
+        </span>
         <button type="button" class="quiet" onClick={onHelp} aria-label="Keys">
           ?
         </button>
@@ -214,8 +223,8 @@ function Lost({ since }: { since: number | null }): VNode | null {
     <div class="lost-banner" role="alert">
       <Sign level="bad" />
       <span>
-        Not connected since <time title={exactly(since)}>{new Date(since).toLocaleTimeString()}</time>, for {formatMs(now - since)}. What you see is from then. It is tried
-        again every few seconds.
+        Not connected since <time title={exactly(since)}>{new Date(since).toLocaleTimeString()}</time>, for{" "}
+        {formatMs(now - since)}. What you see is from then. It is tried again every few seconds.
       </span>
     </div>
   );

@@ -39,7 +39,11 @@ export function Chart({ title, lines, marks, since, until, format, bars = false,
     if (current === null || shown.length === 0) return undefined;
     const make = (): void => {
       plot.current?.destroy();
-      plot.current = new uPlot(options(current, shown, { format, bars, alarm, marks: () => latest.current.marks }), data, current);
+      plot.current = new uPlot(
+        options(current, shown, { format, bars, alarm, marks: () => latest.current.marks }),
+        data,
+        current,
+      );
     };
     make();
     const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -65,7 +69,11 @@ export function Chart({ title, lines, marks, since, until, format, bars = false,
         <span class="chart-title">{title}</span>
         <span class="faint">highest {format(most)}</span>
       </figcaption>
-      {shown.length === 0 ? <p class="faint chart-none">Nothing in the last hour</p> : <div ref={box} role="img" aria-label={label} />}
+      {shown.length === 0 ? (
+        <p class="faint chart-none">Nothing in the last hour</p>
+      ) : (
+        <div ref={box} role="img" aria-label={label} />
+      )}
       <ul class="legend" aria-hidden="true">
         {shown.length < 2
           ? null
@@ -100,7 +108,12 @@ function aligned(lines: readonly Line[], since: number, until: number): uPlot.Al
 function options(
   box: HTMLElement,
   lines: readonly Line[],
-  { format, bars, alarm, marks }: Pick<ChartProps, "format"> & { bars: boolean; alarm: boolean; marks: () => readonly HistoryMark[] },
+  {
+    format,
+    bars,
+    alarm,
+    marks,
+  }: Pick<ChartProps, "format"> & { bars: boolean; alarm: boolean; marks: () => readonly HistoryMark[] },
 ): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const color = (name: string): string => style.getPropertyValue(name).trim();
@@ -119,7 +132,12 @@ function options(
     scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
     axes: [
       { ...axis, space: 70, size: 28 },
-      { ...axis, size: 56, splits: (_u, _i, _min, max) => [0, max / 2, max / 1.1], values: (_, splits) => splits.map(format) },
+      {
+        ...axis,
+        size: 56,
+        splits: (_u, _i, _min, max) => [0, max / 2, max / 1.1],
+        values: (_, splits) => splits.map(format),
+      },
     ],
     series: [
       {},

@@ -50,11 +50,21 @@ export function DeadScreen({ params }: { params: Params }): VNode {
           <Choice
             label="relay"
             value={params["relay"] ?? ""}
-            options={[{ value: "", title: "any" }, ...relayNames(live.overview, params["store"]).map((value) => ({ value, title: visible(value) }))]}
+            options={[
+              { value: "", title: "any" },
+              ...relayNames(live.overview, params["store"]).map((value) => ({ value, title: visible(value) })),
+            ]}
             onChange={(relay) => change({ relay })}
           />
           {tab === "" ? (
-            <a class="chip" href={href("dead", { store: params["store"] ?? session.stores[0], relay: params["relay"], state: "requeued" })}>
+            <a
+              class="chip"
+              href={href("dead", {
+                store: params["store"] ?? session.stores[0],
+                relay: params["relay"],
+                state: "requeued",
+              })}
+            >
               what was requeued
             </a>
           ) : null}
@@ -80,7 +90,10 @@ function Groups({ params }: { params: Params }): VNode {
   const { session, ask } = usePage();
   const may = useMay();
   const now = useNow(5000);
-  const { value, error, reload } = useLoaded<GroupsAnswer>("groups", { store: params["store"], relay: params["relay"] });
+  const { value, error, reload } = useLoaded<GroupsAnswer>("groups", {
+    store: params["store"],
+    relay: params["relay"],
+  });
   useFollowed(reload, "dead");
   if (error !== undefined && value === undefined) return <Problem error={error} onRetry={reload} />;
   if (value === undefined) return <Loading />;
@@ -91,8 +104,8 @@ function Groups({ params }: { params: Params }): VNode {
         <Missing missing={missing} />
         <Empty title="No dead letters. Every message got through.">
           <p>
-            A message that fails again and again, or can never work, is put aside here with its errors, so that others go on.
-            Mend the cause, then requeue it.
+            A message that fails again and again, or can never work, is put aside here with its errors, so that others
+            go on. Mend the cause, then requeue it.
           </p>
         </Empty>
       </>
@@ -106,15 +119,32 @@ function Groups({ params }: { params: Params }): VNode {
       width: "minmax(14rem, 5fr)",
       cell: ({ error: text }) => <Text text={text} most={110} />,
     },
-    { title: "letters", width: "5rem", align: "right", cell: (group) => <b>{`${group.estimated ? "~" : ""}${count(group.count)}`}</b> },
+    {
+      title: "letters",
+      width: "5rem",
+      align: "right",
+      cell: (group) => <b>{`${group.estimated ? "~" : ""}${count(group.count)}`}</b>,
+    },
     { title: "type", width: "minmax(7rem, 1.5fr)", cell: ({ type }) => <Text text={type} most={30} /> },
     {
       title: "relay",
       width: "minmax(8rem, 1.2fr)",
       cell: ({ relay, store }) => <Text text={session.stores.length > 1 ? `${relay} in ${store}` : relay} most={40} />,
     },
-    { title: "keys", width: "4rem", align: "right", wide: true, cell: ({ keys }) => (keys === null ? "–" : count(keys)) },
-    { title: "first", width: "6.5rem", align: "right", wide: true, cell: ({ firstDiedAt }) => <Time at={firstDiedAt} now={now} /> },
+    {
+      title: "keys",
+      width: "4rem",
+      align: "right",
+      wide: true,
+      cell: ({ keys }) => (keys === null ? "–" : count(keys)),
+    },
+    {
+      title: "first",
+      width: "6.5rem",
+      align: "right",
+      wide: true,
+      cell: ({ firstDiedAt }) => <Time at={firstDiedAt} now={now} />,
+    },
     {
       title: "last",
       width: "10rem",
@@ -188,12 +218,18 @@ function Blocked({ params }: { params: Params }): VNode {
   if (keys.length === 0) {
     return (
       <Empty title="No key is blocked.">
-        <p>Messages with one key leave in order: when the first of them fails, the others wait here until it is through.</p>
+        <p>
+          Messages with one key leave in order: when the first of them fails, the others wait here until it is through.
+        </p>
       </Empty>
     );
   }
   const columns: Column<BlockedView>[] = [
-    { title: "key", width: "minmax(7rem, 1.5fr)", cell: ({ key, id }) => <Text text={key ?? id} most={40} none="no key" /> },
+    {
+      title: "key",
+      width: "minmax(7rem, 1.5fr)",
+      cell: ({ key, id }) => <Text text={key ?? id} most={40} none="no key" />,
+    },
     { title: "waiting", width: "5.5rem", align: "right", cell: ({ waiting }) => <b>{count(waiting)}</b> },
     {
       title: "why",
@@ -222,7 +258,9 @@ function Blocked({ params }: { params: Params }): VNode {
       <p class="lead">
         {next === null ? "" : "More than "}
         {plural(keys.length, "key")} {keys.length === 1 ? "waits" : "wait"}
-        {held === 0 ? ", all tried again by themselves." : `, ${held === keys.length ? "" : `${count(held)} of them `}until a dead letter is requeued or discarded.`}
+        {held === 0
+          ? ", all tried again by themselves."
+          : `, ${held === keys.length ? "" : `${count(held)} of them `}until a dead letter is requeued or discarded.`}
       </p>
       {failed === undefined ? null : <Problem error={failed} />}
       <Rows
@@ -233,7 +271,10 @@ function Blocked({ params }: { params: Params }): VNode {
         href={(key) =>
           key.heldByDead && key.position !== null
             ? href("dead", { store: key.store, relay: key.relay, letter: key.position })
-            : href("messages", key.key === null ? { id: key.id ?? "" } : { store: key.store, key: key.key, stream: key.stream })
+            : href(
+                "messages",
+                key.key === null ? { id: key.id ?? "" } : { store: key.store, key: key.key, stream: key.stream },
+              )
         }
       />
       <p class="foot">
@@ -258,21 +299,31 @@ function Blocked({ params }: { params: Params }): VNode {
 
 function Changes({ params }: { params: Params }): VNode {
   const now = useNow(5000);
-  const { value, error, reload } = useLoaded<ChangesAnswer>("changes", { store: params["store"], relay: params["relay"] });
+  const { value, error, reload } = useLoaded<ChangesAnswer>("changes", {
+    store: params["store"],
+    relay: params["relay"],
+  });
   if (error !== undefined && value === undefined) return <Problem error={error} onRetry={reload} />;
   if (value === undefined) return <Loading />;
   if (value.unknown) return <Empty title="These stores keep no record of changes." />;
   if (value.changes.length === 0)
     return (
       <Empty title="Nobody has changed anything.">
-        <p>Requeued, discarded and edited letters, paused, rewound and dropped relays are noted here, with who and why.</p>
+        <p>
+          Requeued, discarded and edited letters, paused, rewound and dropped relays are noted here, with who and why.
+        </p>
       </Empty>
     );
   const columns: Column<ChangeView>[] = [
     { title: "what", width: "6.5rem", cell: ({ action }) => <Text text={action} /> },
     { title: "who", width: "minmax(7rem, 1fr)", cell: ({ actor }) => <Text text={actor} most={40} /> },
     { title: "letters", width: "5rem", align: "right", cell: (one) => (one.count === null ? "–" : count(one.count)) },
-    { title: "why", width: "minmax(10rem, 3fr)", line: true, cell: ({ reason }) => <Text text={reason} most={80} none="no reason given" /> },
+    {
+      title: "why",
+      width: "minmax(10rem, 3fr)",
+      line: true,
+      cell: ({ reason }) => <Text text={reason} most={80} none="no reason given" />,
+    },
     { title: "relay", width: "minmax(6rem, 1fr)", cell: ({ relay }) => <Text text={relay} most={30} /> },
     { title: "when", width: "7rem", align: "right", cell: ({ at }) => <Time at={at} now={now} /> },
   ];

@@ -49,7 +49,8 @@ export function DoctorScreen(): VNode {
             </p>
             <p class="faint">
               {visible(finding.check)}
-              {session.stores.length > 1 ? ` of ${visible(finding.store)}` : ""}, first seen by this page <Time at={finding.since} now={now} />
+              {session.stores.length > 1 ? ` of ${visible(finding.store)}` : ""}, first seen by this page{" "}
+              <Time at={finding.since} now={now} />
             </p>
           </li>
         ))}

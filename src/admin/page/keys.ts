@@ -1,6 +1,13 @@
 import { go, href, type Screen } from "./route.ts";
 
-const PLACES: Readonly<Record<string, Screen>> = { o: "", m: "messages", d: "dead", r: "relays", c: "doctor", s: "story" };
+const PLACES: Readonly<Record<string, Screen>> = {
+  o: "",
+  m: "messages",
+  d: "dead",
+  r: "relays",
+  c: "doctor",
+  s: "story",
+};
 const TOGETHER_MS = 1500;
 
 export const KEYS: readonly (readonly [keys: string, what: string])[] = [

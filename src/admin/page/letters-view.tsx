@@ -41,13 +41,22 @@ function Letters({ params }: { params: Params }): VNode {
     ...(group === undefined ? { all: true } : { group }),
   };
   const request = (action: "requeue" | "discard", one: LetterChoice): void =>
-    ask({ title: action === "requeue" ? "Requeue dead letters" : "Discard dead letters", request: { action, store, choice: one }, onDone: refresh });
+    ask({
+      title: action === "requeue" ? "Requeue dead letters" : "Discard dead letters",
+      request: { action, store, choice: one },
+      onDone: refresh,
+    });
   const oneOf = ({ relay: of, position }: LetterView): LetterChoice => ({ relay: of, position });
   const [first] = letters;
   const columns: Column<LetterView>[] = [
     { title: "letter", width: "minmax(9rem, 2fr)", cell: ({ id }) => <Text text={id} most={40} /> },
     { title: "key", width: "minmax(6rem, 1fr)", cell: ({ key }) => <Text text={key} most={30} none="no key" /> },
-    { title: "error", width: "minmax(12rem, 4fr)", line: true, cell: ({ lastError }) => <Text text={lastError} most={90} /> },
+    {
+      title: "error",
+      width: "minmax(12rem, 4fr)",
+      line: true,
+      cell: ({ lastError }) => <Text text={lastError} most={90} />,
+    },
     { title: "attempts", width: "5.5rem", align: "right", wide: true, cell: ({ attempts }) => attempts },
     { title: "died", width: "6.5rem", align: "right", cell: ({ diedAt }) => <Time at={diedAt} now={now} /> },
     {
@@ -73,7 +82,11 @@ function Letters({ params }: { params: Params }): VNode {
       </p>
       <nav class="tabs small" aria-label="State of the letters">
         {STATES.map((one) => (
-          <a key={one} href={href("dead", { ...params, store, state: one })} {...(one === state ? { "aria-current": "page" as const } : {})}>
+          <a
+            key={one}
+            href={href("dead", { ...params, store, state: one })}
+            {...(one === state ? { "aria-current": "page" as const } : {})}
+          >
             {one}
           </a>
         ))}
@@ -123,7 +136,9 @@ function Letters({ params }: { params: Params }): VNode {
           items={letters}
           columns={columns}
           rowKey={({ relay: of, position }) => `${of}/${position}`}
-          href={({ relay: of, position }) => href("dead", { store, relay: of, ...(group === undefined ? {} : { group }), letter: position })}
+          href={({ relay: of, position }) =>
+            href("dead", { store, relay: of, ...(group === undefined ? {} : { group }), letter: position })
+          }
         />
       )}
       {next === null ? null : (
@@ -131,7 +146,10 @@ function Letters({ params }: { params: Params }): VNode {
           <button
             type="button"
             onClick={() =>
-              void get<LettersAnswer>("letters", { ...asked, after: next }).then((page) => setMore((before) => [...before, page]), setFailed)
+              void get<LettersAnswer>("letters", { ...asked, after: next }).then(
+                (page) => setMore((before) => [...before, page]),
+                setFailed,
+              )
             }
           >
             Show more
@@ -153,7 +171,9 @@ function Letter({ params }: { params: Params }): VNode {
   useFollowed(reload, "dead");
   const back = (
     <p class="back">
-      <a href={href("dead", { store, relay, ...(group === undefined ? {} : { group }) })}>{group === undefined ? "All groups" : "All letters of the group"}</a>
+      <a href={href("dead", { store, relay, ...(group === undefined ? {} : { group }) })}>
+        {group === undefined ? "All groups" : "All letters of the group"}
+      </a>
     </p>
   );
   if (value === undefined) {
@@ -167,7 +187,8 @@ function Letter({ params }: { params: Params }): VNode {
   const { letter, contents, original, waiting, notEditable } = value;
   const choice: LetterChoice = { relay: letter.relay, position: letter.position };
   const isOpen = letter.state === "dead" && letter.command === null;
-  const act = (action: "requeue" | "discard", title: string): void => ask({ title, request: { action, store, choice }, onDone: reload });
+  const act = (action: "requeue" | "discard", title: string): void =>
+    ask({ title, request: { action, store, choice }, onDone: reload });
   return (
     <>
       {back}
@@ -216,7 +237,12 @@ function Letter({ params }: { params: Params }): VNode {
             </button>
           ) : null}
           {isOpen && may("requeue") ? (
-            <button type="button" class="main" data-action="requeue" onClick={() => act("requeue", "Requeue a dead letter")}>
+            <button
+              type="button"
+              class="main"
+              data-action="requeue"
+              onClick={() => act("requeue", "Requeue a dead letter")}
+            >
               Requeue
             </button>
           ) : null}
@@ -239,7 +265,9 @@ function Letter({ params }: { params: Params }): VNode {
         />
       ) : null}
       <section>
-        <h2>{plural(letter.errors.length, "error")} that {letter.errors.length === 1 ? "is" : "are"} known</h2>
+        <h2>
+          {plural(letter.errors.length, "error")} that {letter.errors.length === 1 ? "is" : "are"} known
+        </h2>
         <ol class="errors">
           {letter.errors.map(({ at, error: text }, i) => (
             <li key={i}>
@@ -255,7 +283,11 @@ function Letter({ params }: { params: Params }): VNode {
       {original === null ? null : <ContentsView contents={original} title="The original" />}
       {waiting === null ? null : (
         <section>
-          <h2>{waiting.length === 0 ? "Nothing waits behind it" : `What waits behind it: ${waiting.length < 50 ? "" : "at least "}${plural(waiting.length, "message")}`}</h2>
+          <h2>
+            {waiting.length === 0
+              ? "Nothing waits behind it"
+              : `What waits behind it: ${waiting.length < 50 ? "" : "at least "}${plural(waiting.length, "message")}`}
+          </h2>
           {waiting.length === 0 ? null : <MessageRows messages={waiting} severalStores={false} />}
         </section>
       )}
@@ -263,7 +295,13 @@ function Letter({ params }: { params: Params }): VNode {
   );
 }
 
-function Editor({ answer, onSave }: { answer: LetterAnswer; onSave: (payload: string, headers: string) => void }): VNode {
+function Editor({
+  answer,
+  onSave,
+}: {
+  answer: LetterAnswer;
+  onSave: (payload: string, headers: string) => void;
+}): VNode {
   const [payload, setPayload] = useState(answer.contents.body.text);
   const [headers, setHeaders] = useState(answer.contents.headers.text);
   const wrong = whyNoJson("The body", payload) ?? whyNoJson("Headers", headers);
@@ -271,11 +309,21 @@ function Editor({ answer, onSave }: { answer: LetterAnswer; onSave: (payload: st
     <div class="panel editor">
       <label>
         Body
-        <textarea rows={12} spellcheck={false} value={payload} onInput={(event) => setPayload(event.currentTarget.value)} />
+        <textarea
+          rows={12}
+          spellcheck={false}
+          value={payload}
+          onInput={(event) => setPayload(event.currentTarget.value)}
+        />
       </label>
       <label>
         Headers
-        <textarea rows={6} spellcheck={false} value={headers} onInput={(event) => setHeaders(event.currentTarget.value)} />
+        <textarea
+          rows={6}
+          spellcheck={false}
+          value={headers}
+          onInput={(event) => setHeaders(event.currentTarget.value)}
+        />
       </label>
       {wrong === undefined ? null : <p role="status">{wrong}</p>}
       <div class="buttons">

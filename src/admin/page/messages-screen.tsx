@@ -6,7 +6,7 @@ import { relayNames, usePage } from "./page-context.ts";
 import { Choice, Command, Empty, Loading, Missing, Problem, Status, Text, Time } from "./parts.tsx";
 import { change, href, type Params } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
-import { get, ServerError, useLoaded } from "./server.ts";
+import { get, type ServerError, useLoaded } from "./server.ts";
 import { exactly, plural, visible } from "./words.ts";
 
 const STATUSES = ["scheduled", "pending", "processing", "published", "retrying", "dead"];
@@ -16,7 +16,12 @@ const SPANS = [
   { value: "24h", title: "day" },
   { value: "7d", title: "week" },
 ];
-const SPAN_MS: Readonly<Record<string, number>> = { "15m": 900_000, "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000 };
+const SPAN_MS: Readonly<Record<string, number>> = {
+  "15m": 900_000,
+  "1h": 3_600_000,
+  "24h": 86_400_000,
+  "7d": 604_800_000,
+};
 /** Filters that hold a text. */
 const TEXTS = ["id", "key", "aggregate", "correlation", "stream", "type"] as const;
 
@@ -58,7 +63,11 @@ export function MessagesScreen({ params }: { params: Params }): VNode {
             <span>
               {name} <b>{visible(params[name] ?? "").slice(0, 60)}</b>
             </span>
-            <button type="button" aria-label={`Remove the filter ${name}`} onClick={() => change({ [name]: undefined })}>
+            <button
+              type="button"
+              aria-label={`Remove the filter ${name}`}
+              onClick={() => change({ [name]: undefined })}
+            >
               ×
             </button>
           </span>
@@ -73,7 +82,10 @@ export function MessagesScreen({ params }: { params: Params }): VNode {
         <Choice
           label="relay"
           value={params["relay"] ?? ""}
-          options={[{ value: "", title: "any" }, ...relayNames(live.overview, params["store"]).map((value) => ({ value, title: visible(value) }))]}
+          options={[
+            { value: "", title: "any" },
+            ...relayNames(live.overview, params["store"]).map((value) => ({ value, title: visible(value) })),
+          ]}
           onChange={(relay) => change({ relay })}
         />
         <Choice
@@ -143,7 +155,12 @@ function TextFilter(): VNode {
           <option key={one}>{one}</option>
         ))}
       </select>
-      <input aria-label="Value to filter by" placeholder="is…" value={value} onInput={(event) => setValue(event.currentTarget.value)} />
+      <input
+        aria-label="Value to filter by"
+        placeholder="is…"
+        value={value}
+        onInput={(event) => setValue(event.currentTarget.value)}
+      />
       <button type="submit">Add</button>
     </form>
   );
@@ -154,8 +171,8 @@ function NothingFound({ isFiltered }: { isFiltered: boolean }): VNode {
     return (
       <Empty title="No message fits.">
         <p>
-          The search box takes an id, a key, an aggregate such as <code>order:4711</code>, a correlation or a type, written
-          exactly as it was enqueued. Messages past their retention are gone.
+          The search box takes an id, a key, an aggregate such as <code>order:4711</code>, a correlation or a type,
+          written exactly as it was enqueued. Messages past their retention are gone.
         </p>
       </Empty>
     );
@@ -168,20 +185,40 @@ function NothingFound({ isFiltered }: { isFiltered: boolean }): VNode {
   );
 }
 
-export function MessageRows({ messages, severalStores }: { messages: readonly MessageView[]; severalStores: boolean }): VNode {
+export function MessageRows({
+  messages,
+  severalStores,
+}: {
+  messages: readonly MessageView[];
+  severalStores: boolean;
+}): VNode {
   const now = useNow(5000);
   const columns: Column<MessageView>[] = [
     { title: "type", width: "minmax(8rem, 2fr)", cell: ({ type }) => <Text text={type} most={40} /> },
     { title: "status", width: "6.5rem", cell: ({ status }) => <Status status={status} /> },
     { title: "key", width: "minmax(6rem, 1.5fr)", cell: ({ key }) => <Text text={key} most={30} none="no key" /> },
-    { title: "aggregate", width: "minmax(6rem, 1.5fr)", wide: true, cell: ({ aggregate }) => <Text text={aggregate} most={30} /> },
-    { title: "relay", width: "minmax(7.5rem, 1.2fr)", cell: ({ relay }) => <Text text={relay} most={30} none="none yet" /> },
+    {
+      title: "aggregate",
+      width: "minmax(6rem, 1.5fr)",
+      wide: true,
+      cell: ({ aggregate }) => <Text text={aggregate} most={30} />,
+    },
+    {
+      title: "relay",
+      width: "minmax(7.5rem, 1.2fr)",
+      cell: ({ relay }) => <Text text={relay} most={30} none="none yet" />,
+    },
     ...(severalStores
       ? [{ title: "store", width: "6rem", cell: ({ store }: MessageView) => <Text text={store} most={20} /> }]
       : []),
     { title: "enqueued", width: "7.5rem", align: "right", cell: ({ createdAt }) => <Time at={createdAt} now={now} /> },
     { title: "attempts", width: "5.5rem", align: "right", wide: true, cell: ({ attempts }) => attempts },
-    { title: "id or error", width: "minmax(10rem, 3fr)", wide: true, cell: ({ id, lastError }) => <Text text={lastError ?? id} most={70} /> },
+    {
+      title: "id or error",
+      width: "minmax(10rem, 3fr)",
+      wide: true,
+      cell: ({ id, lastError }) => <Text text={lastError ?? id} most={70} />,
+    },
   ];
   return (
     <Rows

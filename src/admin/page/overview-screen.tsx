@@ -140,7 +140,15 @@ function sparkOf(history: History | undefined, store: string, relay: string | nu
   return points;
 }
 
-function Relays({ relays, history, overview }: { relays: readonly RelayView[]; history: History | undefined; overview: Overview }): VNode {
+function Relays({
+  relays,
+  history,
+  overview,
+}: {
+  relays: readonly RelayView[];
+  history: History | undefined;
+  overview: Overview;
+}): VNode {
   const columns: Column<RelayView>[] = [
     {
       title: "relay",
@@ -161,7 +169,10 @@ function Relays({ relays, history, overview }: { relays: readonly RelayView[]; h
       width: "7rem",
       wide: true,
       cell: ({ store, name }) => (
-        <Spark points={sparkOf(history, store, name, null)} label={`Messages that ${visible(name)} published in the last ten minutes`} />
+        <Spark
+          points={sparkOf(history, store, name, null)}
+          label={`Messages that ${visible(name)} published in the last ten minutes`}
+        />
       ),
     },
     { title: "lag", width: "5rem", align: "right", cell: ({ lagMs }) => (lagMs === null ? "0 s" : formatMs(lagMs)) },
@@ -176,13 +187,18 @@ function Relays({ relays, history, overview }: { relays: readonly RelayView[]; h
       width: "7rem",
       align: "right",
       cell: ({ blockedKeys, store, name }) =>
-        blockedKeys === 0 ? "0" : <a href={href("dead", { tab: "blocked", store, relay: name })}>{count(blockedKeys)}</a>,
+        blockedKeys === 0 ? (
+          "0"
+        ) : (
+          <a href={href("dead", { tab: "blocked", store, relay: name })}>{count(blockedKeys)}</a>
+        ),
     },
     {
       title: "dead",
       width: "5rem",
       align: "right",
-      cell: ({ dead, store, name }) => (dead === 0 ? "0" : <a href={href("dead", { store, relay: name })}>{count(dead)}</a>),
+      cell: ({ dead, store, name }) =>
+        dead === 0 ? "0" : <a href={href("dead", { store, relay: name })}>{count(dead)}</a>,
     },
     { title: "processes", width: "6rem", align: "right", cell: ({ processes }) => count(processes.length) },
   ];
@@ -226,7 +242,10 @@ function Consumers({
       width: "7rem",
       wide: true,
       cell: ({ store, name }) => (
-        <Spark points={sparkOf(history, store, null, name)} label={`Messages that ${visible(name)} handled in the last ten minutes`} />
+        <Spark
+          points={sparkOf(history, store, null, name)}
+          label={`Messages that ${visible(name)} handled in the last ten minutes`}
+        />
       ),
     },
     {
@@ -249,7 +268,9 @@ function Consumers({
         ),
     },
   ];
-  return <Rows label="Consumers" items={consumers} columns={columns} rowKey={({ store, name }) => `${store}/${name}`} />;
+  return (
+    <Rows label="Consumers" items={consumers} columns={columns} rowKey={({ store, name }) => `${store}/${name}`} />
+  );
 }
 
 function nameOf({ store, relay, consumer }: HistorySeries, several: boolean): string {
@@ -260,9 +281,10 @@ function nameOf({ store, relay, consumer }: HistorySeries, several: boolean): st
 function Charts({ history }: { history: History }): VNode {
   const { series, marks, since, until } = history;
   const several = new Set(series.map(({ store }) => store)).size > 1;
-  const throughput = series.map(
-    (one): Line => ({ name: nameOf(one, several), points: one.points.map(([at, done]) => [at, done / 10] as const) }),
-  );
+  const throughput = series.map((one): Line => ({
+    name: nameOf(one, several),
+    points: one.points.map(([at, done]) => [at, done / 10] as const),
+  }));
   const lag = series
     .filter((one) => one.lag.length > 0)
     .map((one): Line => ({ name: nameOf(one, several), points: one.lag.map(([at, ms]) => [at, ms / 1000] as const) }));
@@ -280,8 +302,19 @@ function Charts({ history }: { history: History }): VNode {
     <section aria-labelledby="charts-title">
       <h2 id="charts-title">The last hour</h2>
       <div class="charts">
-        <Chart title="Messages in a second" lines={throughput} format={(n) => count(Math.round(n * 10) / 10)} {...common} />
-        <Chart title="Lag, while a page was open" lines={lag} format={(n) => formatMs(n * 1000)} {...common} until={until + 10_000} />
+        <Chart
+          title="Messages in a second"
+          lines={throughput}
+          format={(n) => count(Math.round(n * 10) / 10)}
+          {...common}
+        />
+        <Chart
+          title="Lag, while a page was open"
+          lines={lag}
+          format={(n) => formatMs(n * 1000)}
+          {...common}
+          until={until + 10_000}
+        />
         <Chart
           title="Dead letters in a minute"
           lines={dead.length === 0 ? [] : [{ name: "dead letters", points: dead }]}
@@ -293,7 +326,12 @@ function Charts({ history }: { history: History }): VNode {
       </div>
       {marks.length === 0 ? null : (
         <p class="faint">
-          Dotted lines: {marks.slice(-3).map(({ at, text }) => `${visible(text)} at ${new Date(at).toLocaleTimeString()}`).join("; ")}.
+          Dotted lines:{" "}
+          {marks
+            .slice(-3)
+            .map(({ at, text }) => `${visible(text)} at ${new Date(at).toLocaleTimeString()}`)
+            .join("; ")}
+          .
         </p>
       )}
     </section>

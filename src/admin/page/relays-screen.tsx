@@ -15,8 +15,14 @@ export function RelaysScreen({ params }: { params: Params }): VNode {
   const fits = ({ store, name }: { store: string; name: string }, wanted: string | undefined): boolean =>
     (params["store"] === undefined || params["store"] === store) && (wanted === undefined || wanted === name);
   const isOne = params["relay"] !== undefined || params["consumer"] !== undefined;
-  const relays = params["consumer"] === undefined ? overview.stores.flatMap((one) => one.relays).filter((one) => fits(one, params["relay"])) : [];
-  const consumers = params["relay"] === undefined ? overview.stores.flatMap((one) => one.consumers).filter((one) => fits(one, params["consumer"])) : [];
+  const relays =
+    params["consumer"] === undefined
+      ? overview.stores.flatMap((one) => one.relays).filter((one) => fits(one, params["relay"]))
+      : [];
+  const consumers =
+    params["relay"] === undefined
+      ? overview.stores.flatMap((one) => one.consumers).filter((one) => fits(one, params["consumer"]))
+      : [];
   return (
     <>
       <h1>Relays</h1>
@@ -30,7 +36,8 @@ export function RelaysScreen({ params }: { params: Params }): VNode {
           <div key={name} class="problem" role="status">
             <Sign level="bad" />
             <span>
-              The store {visible(name)} gives no answer since <Time at={down.since} />. This is what was known last. <Text text={down.error} most={200} />
+              The store {visible(name)} gives no answer since <Time at={down.since} />. This is what was known last.{" "}
+              <Text text={down.error} most={200} />
             </span>
           </div>
         ),
@@ -45,7 +52,11 @@ export function RelaysScreen({ params }: { params: Params }): VNode {
         <RelayCard key={`${relay.store}/${relay.name}`} relay={relay} several={overview.stores.length > 1} />
       ))}
       {consumers.map((consumer) => (
-        <ConsumerCard key={`${consumer.store}/${consumer.name}`} consumer={consumer} several={overview.stores.length > 1} />
+        <ConsumerCard
+          key={`${consumer.store}/${consumer.name}`}
+          consumer={consumer}
+          several={overview.stores.length > 1}
+        />
       ))}
       {isOne ? null : overview.stores.map((store) => <StoreFacts key={store.name} store={store} />)}
     </>
@@ -92,7 +103,13 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
               <Text text={owner} most={90} />
               <span class="faint">
                 {plural(lanes, "lane")}, lease ends in {formatMs(leaseMs)}
-                {since === null ? "" : <>, began <Time at={since} now={now} /></>}
+                {since === null ? (
+                  ""
+                ) : (
+                  <>
+                    , began <Time at={since} now={now} />
+                  </>
+                )}
               </span>
             </li>
           ))}
@@ -125,7 +142,9 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
           <Text text={relay.streams === null ? "all of them" : relay.streams.join(", ")} most={120} />
         </dd>
         <dt>retention</dt>
-        <dd>{relay.holdsBackRetention ? "held back: messages past their time are kept for this relay" : "not held back"}</dd>
+        <dd>
+          {relay.holdsBackRetention ? "held back: messages past their time are kept for this relay" : "not held back"}
+        </dd>
         <dt>last error</dt>
         <dd>
           {relay.lastError === null ? (
@@ -144,7 +163,11 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
           </button>
         ) : null}
         {may("rewind") ? (
-          <button type="button" aria-expanded={to !== undefined} onClick={() => setTo(to === undefined ? "earliest" : undefined)}>
+          <button
+            type="button"
+            aria-expanded={to !== undefined}
+            onClick={() => setTo(to === undefined ? "earliest" : undefined)}
+          >
             Rewind…
           </button>
         ) : null}
@@ -159,7 +182,9 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
           </button>
         ) : null}
       </div>
-      {to === undefined ? null : <RewindForm to={to} onChange={setTo} onAsk={() => act("rewind", `Rewind relay ${name}`, pointOf(to))} />}
+      {to === undefined ? null : (
+        <RewindForm to={to} onChange={setTo} onAsk={() => act("rewind", `Rewind relay ${name}`, pointOf(to))} />
+      )}
     </article>
   );
 }
@@ -242,7 +267,9 @@ function ConsumerCard({ consumer, several }: { consumer: ConsumerView; several: 
         <dt>handled</dt>
         <dd>{rate(perSecond)} in the last minute</dd>
         <dt>failed</dt>
-        <dd>{failed === null ? "not counted: there are too many receipts" : `${plural(failed, "receipt")} not made good`}</dd>
+        <dd>
+          {failed === null ? "not counted: there are too many receipts" : `${plural(failed, "receipt")} not made good`}
+        </dd>
         <dt>last error</dt>
         <dd>
           {lastError === null ? (
@@ -273,7 +300,11 @@ function StoreFacts({ store: { name, kind, scheduled, unread, logBytes, receiptB
         <dd>
           {scheduled.estimated ? "about " : ""}
           {plural(scheduled.count, "message")}
-          {scheduled.nextAt === null ? null : <>, the next <Time at={scheduled.nextAt} /></>}
+          {scheduled.nextAt === null ? null : (
+            <>
+              , the next <Time at={scheduled.nextAt} />
+            </>
+          )}
         </dd>
         {unread.length === 0 ? null : (
           <>

@@ -44,7 +44,10 @@ export function go(to: string, { replace = false } = {}): void {
 }
 
 /** Changes some parameters of the screen that is shown. */
-export function change(params: Readonly<Record<string, string | undefined>>, options: { replace?: boolean } = {}): void {
+export function change(
+  params: Readonly<Record<string, string | undefined>>,
+  options: { replace?: boolean } = {},
+): void {
   const now = currentRoute();
   go(href(now.screen, { ...now.params, ...params }), options);
 }
@@ -66,7 +69,14 @@ export function useRoute(): Route {
 /** Links of the page itself change the screen without a new load. */
 export function followLinks(): void {
   document.addEventListener("click", (event) => {
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
+    if (
+      event.defaultPrevented ||
+      event.button !== 0 ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey ||
+      event.altKey
+    )
       return;
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     if (link === null || link.target !== "" || link.origin !== location.origin) return;

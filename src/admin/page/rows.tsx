@@ -70,7 +70,14 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
           ))}
         </div>
       </div>
-      <div ref={box} role="rowgroup" style={{ paddingTop: `${from * rowHeight}px`, paddingBottom: `${Math.max(0, items.length - to) * rowHeight}px` }}>
+      <div
+        ref={box}
+        role="rowgroup"
+        style={{
+          paddingTop: `${from * rowHeight}px`,
+          paddingBottom: `${Math.max(0, items.length - to) * rowHeight}px`,
+        }}
+      >
         {items.slice(from, to).map((item, i) => {
           const to = href?.(item);
           return (
@@ -84,7 +91,11 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
             >
               {shown.map(({ title, align, line, cell }, n) => (
                 <span key={title} role="cell" class={`${align ?? ""} ${line === true ? "line" : ""}`}>
-                  {narrow ? <span class="cell-title" aria-hidden="true">{title}</span> : null}
+                  {narrow ? (
+                    <span class="cell-title" aria-hidden="true">
+                      {title}
+                    </span>
+                  ) : null}
                   {n === 0 && to !== undefined ? <a href={to}>{cell(item)}</a> : cell(item)}
                 </span>
               ))}

@@ -32,7 +32,11 @@ async function ask<T>(path: string, init: RequestInit): Promise<T> {
   if (response.ok) return value as T;
   if (response.status === 401) dispatchEvent(new Event("txbox-signed-out"));
   const failure = value as Failure | null;
-  throw new ServerError(response.status, failure?.error ?? `The server answered ${response.status}`, failure?.fix ?? null);
+  throw new ServerError(
+    response.status,
+    failure?.error ?? `The server answered ${response.status}`,
+    failure?.fix ?? null,
+  );
 }
 
 export function get<T>(path: string, params: Readonly<Record<string, string | undefined>> = {}): Promise<T> {

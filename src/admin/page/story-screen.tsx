@@ -40,7 +40,9 @@ export function StoryScreen({ params }: { params: Params }): VNode {
       </h1>
       {error === undefined ? null : <Problem error={error} onRetry={reload} />}
       {value === undefined ? (
-        error === undefined ? <Loading /> : null
+        error === undefined ? (
+          <Loading />
+        ) : null
       ) : (
         <>
           <Missing missing={value.missing} />
@@ -107,15 +109,30 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
       <ol class="steps">
         <li>
           <b>Enqueued</b> in {visible(store)}, stream <Text text={node.stream} most={40} />
-          {node.key === null ? ", without a key" : <>, key <a href={href("messages", { key: node.key })}><Text text={node.key} most={40} /></a></>},{" "}
-          <Time at={node.createdAt} now={now} />
+          {node.key === null ? (
+            ", without a key"
+          ) : (
+            <>
+              , key{" "}
+              <a href={href("messages", { key: node.key })}>
+                <Text text={node.key} most={40} />
+              </a>
+            </>
+          )}
+          , <Time at={node.createdAt} now={now} />
           {node.position === null ? "" : `, position ${node.position}`}
-          {node.deliverAt === null ? null : <>, to be delivered <Time at={node.deliverAt} now={now} /></>}
+          {node.deliverAt === null ? null : (
+            <>
+              , to be delivered <Time at={node.deliverAt} now={now} />
+            </>
+          )}
         </li>
         {relays.map(({ relay, status, attempts, publishedAt, errors }) => (
           <li key={relay ?? ""}>
             <b>{relay === null ? "No relay" : `Relay ${visible(relay)}`}</b> <Status status={status} />{" "}
-            {publishedAt === null ? null : <span title={exactly(publishedAt)}>after {formatMs(publishedAt - node.createdAt)}</span>}
+            {publishedAt === null ? null : (
+              <span title={exactly(publishedAt)}>after {formatMs(publishedAt - node.createdAt)}</span>
+            )}
             {attempts < 2 ? "" : `, ${plural(attempts, "attempt")}`}
             <Errors errors={errors} since={node.createdAt} />
             {status === "dead" && relay !== null && node.position !== null ? (
@@ -149,7 +166,9 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
               <span title={exactly(receipt.processedAt)}>after {formatMs(receipt.processedAt - node.createdAt)}</span>
             )}
             {receipt.attempts > 1 ? `, ${plural(receipt.attempts, "attempt")}` : ""}
-            {receipt.lastError === null ? null : <Errors errors={[{ at: receipt.receivedAt, error: receipt.lastError }]} since={node.createdAt} />}
+            {receipt.lastError === null ? null : (
+              <Errors errors={[{ at: receipt.receivedAt, error: receipt.lastError }]} since={node.createdAt} />
+            )}
           </li>
         ))}
         {receipts.length === 0 && relays.some(({ status }) => status === "published") ? (
@@ -174,13 +193,23 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
   );
 }
 
-function Errors({ errors, since }: { errors: readonly { at: number | null; error: string }[]; since: number }): VNode | null {
+function Errors({
+  errors,
+  since,
+}: {
+  errors: readonly { at: number | null; error: string }[];
+  since: number;
+}): VNode | null {
   if (errors.length === 0) return null;
   return (
     <ul class="errors">
       {errors.map(({ at, error }, i) => (
         <li key={i}>
-          {at === null ? null : <span class="faint" title={exactly(at)}>after {formatMs(at - since)} </span>}
+          {at === null ? null : (
+            <span class="faint" title={exactly(at)}>
+              after {formatMs(at - since)}{" "}
+            </span>
+          )}
           <Text text={error} most={300} />
         </li>
       ))}

@@ -21,7 +21,11 @@ export const adminCommand: Command = defineCommand({
     "--token-file. It shows the store of the configuration and all of its `stores`, so that a message is followed across them.",
   flags: {
     listen: { kind: "text", value: "HOST:PORT", help: `where to serve (default ${LISTEN})` },
-    "token-file": { kind: "text", value: "FILE", help: "holds the token that the page asks for, at least 16 characters" },
+    "token-file": {
+      kind: "text",
+      value: "FILE",
+      help: "holds the token that the page asks for, at least 16 characters",
+    },
     "read-only": { kind: "switch", help: "nothing can be changed" },
     "hide-bodies": { kind: "switch", help: "bodies and headers of messages are not shown" },
     host: { kind: "list", value: "NAME", help: "a name under which the page is reached; others are refused" },
@@ -74,6 +78,9 @@ function tokenOf(file: string): string {
   try {
     return readFileSync(file, "utf8").trim();
   } catch (error) {
-    throw new UsageError(`--token-file cannot be read: ${(error as Error).message}`, { command: "admin", cause: error });
+    throw new UsageError(`--token-file cannot be read: ${(error as Error).message}`, {
+      command: "admin",
+      cause: error,
+    });
   }
 }

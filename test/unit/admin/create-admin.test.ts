@@ -5,7 +5,13 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createAdmin, toNodeHandler } from "../../../src/admin/index.ts";
 import { pageBundle } from "../../../src/admin/page-bundle.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
-import type { GroupsAnswer, LettersAnswer, MessagesAnswer, Overview, StoryAnswer } from "../../../src/admin/page-api.ts";
+import type {
+  GroupsAnswer,
+  LettersAnswer,
+  MessagesAnswer,
+  Overview,
+  StoryAnswer,
+} from "../../../src/admin/page-api.ts";
 import { eventually } from "../../../src/testing/eventually.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { type AdminScene, adminScene, ask, judging } from "../../support/admin-scene.ts";
@@ -89,7 +95,8 @@ describe.skipIf(!hasPostgres())("the page's server", () => {
 
   test("the host's own login names the actor, and narrows what may be done", async () => {
     const admin = scene.admin({
-      authorize: (request) => (request.headers.get("x-user") === "ada" ? { actor: "ada", permissions: ["pause", "drop"] } : null),
+      authorize: (request) =>
+        request.headers.get("x-user") === "ada" ? { actor: "ada", permissions: ["pause", "drop"] } : null,
       permissions: ["pause", "resume"],
     });
     const { json } = await ask(admin, "/api/session", { from: "10.0.0.9", headers: { "x-user": "ada" } });
@@ -102,9 +109,26 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
     await using scene = await adminScene();
     const megabyte = `${"A".repeat(1_000_000)}END`;
     await scene.enqueue(
-      { stream: "s", type: HTML, key: ESCAPES, payload: { text: megabyte, password: "hunter2", nested: { apiKey: "k", n: 1 } } },
-      { stream: "s", type: "plain", key: "k", payload: { html: HTML, big: 1 }, headers: { authorization: "Bearer abc", note: HTML } },
-      { stream: "s", type: "bytes", key: "b", payload: new Uint8Array(100_000), headers: { contentType: "application/octet-stream" } },
+      {
+        stream: "s",
+        type: HTML,
+        key: ESCAPES,
+        payload: { text: megabyte, password: "hunter2", nested: { apiKey: "k", n: 1 } },
+      },
+      {
+        stream: "s",
+        type: "plain",
+        key: "k",
+        payload: { html: HTML, big: 1 },
+        headers: { authorization: "Bearer abc", note: HTML },
+      },
+      {
+        stream: "s",
+        type: "bytes",
+        key: "b",
+        payload: new Uint8Array(100_000),
+        headers: { contentType: "application/octet-stream" },
+      },
     );
     await scene.relayOnce("r", () => ({
       status: "rejected",
@@ -122,7 +146,11 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
       expect([letter.status, story.status]).toEqual([200, 200]);
       texts.push(letter.text, story.text);
     }
-    texts.push((await ask(admin, "/api/overview")).text, (await ask(admin, "/api/messages")).text, JSON.stringify(groups));
+    texts.push(
+      (await ask(admin, "/api/overview")).text,
+      (await ask(admin, "/api/messages")).text,
+      JSON.stringify(groups),
+    );
     for (const text of texts) {
       expect(text.length).toBeLessThan(400_000);
       expect(text).not.toContain("hunter2");
@@ -141,7 +169,10 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
       return JSON.stringify((json as unknown as StoryAnswer).roots[0]?.contents);
     };
     expect(await shown(undefined)).toContain("4111");
-    const redacted = await shown(({ payload, headers }) => ({ payload: { ...(payload as object), card: "hidden" }, headers }));
+    const redacted = await shown(({ payload, headers }) => ({
+      payload: { ...(payload as object), card: "hidden" },
+      headers,
+    }));
     expect(redacted).toContain("Rome");
     expect(redacted).not.toContain("4111");
     const thrown = await shown(() => {
@@ -155,14 +186,27 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
     await using scene = await adminScene();
     const headers = { correlationId: "corr-1" };
     await scene.enqueue(
-      { stream: "s", type: "order_placed", key: "ada", aggregateType: "order", aggregateId: "4711", payload: 1, id: "m-1", headers },
+      {
+        stream: "s",
+        type: "order_placed",
+        key: "ada",
+        aggregateType: "order",
+        aggregateId: "4711",
+        payload: 1,
+        id: "m-1",
+        headers,
+      },
       { stream: "s", type: "other", key: "ben", payload: 2, id: "m-2" },
     );
     await scene.relayOnce("r");
     const admin = scene.admin();
     for (const q of ["m-1", "ada", "order:4711", "4711", "corr-1"]) {
-      const { messages } = (await ask(admin, `/api/messages?q=${encodeURIComponent(q)}`)).json as unknown as MessagesAnswer;
-      expect(messages.map(({ id }) => id), q).toEqual(["m-1"]);
+      const { messages } = (await ask(admin, `/api/messages?q=${encodeURIComponent(q)}`))
+        .json as unknown as MessagesAnswer;
+      expect(
+        messages.map(({ id }) => id),
+        q,
+      ).toEqual(["m-1"]);
     }
     const typed = (await ask(admin, "/api/messages?q=other")).json as unknown as MessagesAnswer;
     expect(typed.messages.map(({ id, status }) => [id, status])).toEqual([["m-2", "published"]]);
@@ -175,7 +219,11 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
     const admin = scene.admin();
     const body = { action: "requeue", store: "shop", choice: { relay: "r", position: "1" }, atMost: 1 };
     const preview = await ask(admin, "/api/preview", { body });
-    expect(preview.json).toMatchObject({ question: "Requeue 1 dead letter?", count: 1, command: "txbox dead requeue --relay r --position 1" });
+    expect(preview.json).toMatchObject({
+      question: "Requeue 1 dead letter?",
+      count: 1,
+      command: "txbox dead requeue --relay r --position 1",
+    });
     const first = await ask(admin, "/api/act", { body: { ...body, actor: "ada", reason: "mended" } });
     expect(first.json).toMatchObject({ count: 1 });
     await scene.relayOnce("r");
@@ -250,7 +298,7 @@ describe.skipIf(!hasPostgres())("live", () => {
       });
       const events = Math.max(...pages.map((page) => page.heard().match(/event: overview/g)!.length));
       expect(looks).toBeLessThanOrEqual(events + 1);
-      expect(pages[0]!.heard()).toContain("event: history");
+      expect(pages[0].heard()).toContain("event: history");
       for (const page of pages) page.close();
       await eventually(async () => {
         const before = looks;
@@ -276,7 +324,8 @@ describe.skipIf(!hasPostgres())("live", () => {
         name === "admin"
           ? {
               ...store.admin,
-              figures: () => (isDown ? Promise.reject(new Error("connect ECONNREFUSED postgres://u:pw@db/x")) : store.admin.figures()),
+              figures: () =>
+                isDown ? Promise.reject(new Error("connect ECONNREFUSED postgres://u:pw@db/x")) : store.admin.figures(),
               find: () => Promise.reject(new Error("connect ECONNREFUSED")),
             }
           : (Reflect.get(store, name) as unknown),
