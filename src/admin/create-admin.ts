@@ -208,15 +208,10 @@ function redirect(to: string): Response {
 async function bodyOf(request: Request): Promise<unknown> {
   const parts: Uint8Array[] = [];
   let bytes = 0;
-  const reader = request.body?.getReader();
-  while (reader !== undefined) {
-    const { done, value } = await reader.read();
-    if (done) break;
+  for await (const value of request.body ?? []) {
     bytes += value.byteLength;
-    if (bytes > MOST_BODY_BYTES) {
-      await reader.cancel().catch(() => undefined);
+    if (bytes > MOST_BODY_BYTES)
       throw new PageFailure(413, `A request has at most ${MOST_BODY_BYTES} bytes`, { fix: "Use the command line" });
-    }
     parts.push(value);
   }
   try {

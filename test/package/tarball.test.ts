@@ -35,8 +35,8 @@ describe("the packed tarball", () => {
     expect(existsSync(join(packed.installed, types)), types).toBe(true);
   });
 
-  test("every store, every broker, everything to observe with, the adapter kit, config and testing are exported", () => {
-    const folders = "{stores,brokers,observability}/*/index,{adapter,config,testing}/index";
+  test("every store, every broker, everything to observe with, the adapter kit, the page, config and testing are exported", () => {
+    const folders = "{stores,brokers,observability}/*/index,{adapter,admin,config,testing}/index";
     const sources = globSync(`src/{index,${folders}}.ts`, { cwd: root });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });

@@ -320,7 +320,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
       shop = await openShop();
       shop.judge = (message) => (message.type === "bad" ? rejects("no such account")() : { status: "published" });
       for (let n = 1; n <= 30; n++) await shop.order(n, n % 6 === 0 ? "bad" : "order_placed");
-      await until(async () => ((await shop.scene.store.admin.relays())[0]?.dead ?? 0) > 2);
+      await until(async () => ((await shop.scene.store.admin.relays())[0]?.dead ?? 0) > 2, { what: "dead letters" });
     });
     afterAll(async () => shop[Symbol.asyncDispose]());
 

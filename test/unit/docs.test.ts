@@ -87,6 +87,8 @@ describe("reference", () => {
     ["src/observability/health.ts", "HealthOptions", "docs/health.md"],
     ["src/observability/watch-store.ts", "WatchStoreOptions", "docs/alerts.md"],
     ["src/observability/watch-store.ts", "Alert", "docs/alerts.md"],
+    ["src/admin/admin-options.ts", "AdminOptions", "docs/page.md"],
+    ["src/admin/admin-options.ts", "AdminUser", "docs/page.md"],
     ["src/audit/audit-options.ts", "AuditOptions", "docs/audit.md"],
     ["src/audit/audit-report.ts", "AuditReport", "docs/audit.md"],
     ["src/doctor/diagnose.ts", "DiagnoseOptions", "docs/doctor.md"],
