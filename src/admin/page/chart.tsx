@@ -16,6 +16,8 @@ interface ChartProps {
   until: number;
   format: (value: number) => string;
   bars?: boolean;
+  /** Of a time without a point nothing is known; otherwise it is 0. */
+  gaps?: boolean;
   /** Dead letters need a person. */
   alarm?: boolean;
 }
@@ -26,14 +28,24 @@ const MOST_LINES = 5;
 const HEIGHT = 160;
 
 /** Figures over time. It says the last and the highest in words as well. */
-export function Chart({ title, lines, marks, since, until, format, bars = false, alarm = false }: ChartProps): VNode {
+export function Chart({
+  title,
+  lines,
+  marks,
+  since,
+  until,
+  format,
+  bars = false,
+  gaps = false,
+  alarm = false,
+}: ChartProps): VNode {
   const box = useRef<HTMLDivElement>(null);
   const shown = lines.slice(0, MOST_LINES);
   const key = JSON.stringify(shown.map(({ name }) => name));
   const plot = useRef<uPlot | null>(null);
   const latest = useRef({ marks });
   latest.current = { marks };
-  const data = aligned(shown, since, until);
+  const data = aligned(shown, since, until, gaps);
   useEffect(() => {
     const { current } = box;
     if (current === null || shown.length === 0) return undefined;
@@ -88,21 +100,27 @@ export function Chart({ title, lines, marks, since, until, format, bars = false,
   );
 }
 
-/** All lines on one axis of ten seconds; a time of which nothing is known is 0. */
-function aligned(lines: readonly Line[], since: number, until: number): uPlot.AlignedData {
+/** All lines on one axis of ten seconds. */
+function aligned(lines: readonly Line[], since: number, until: number, gaps: boolean): uPlot.AlignedData {
   const step = 10_000;
   const first = Math.floor(since / step);
   const length = Math.max(1, Math.floor(until / step) - first);
   const times = Array.from({ length }, (_, i) => ((first + i) * step) / 1000);
   const values = lines.map(({ points }) => {
-    const line = Array.from({ length }, () => 0);
+    const line = Array.from({ length }, (): number | null => (gaps ? null : 0));
     for (const [at, value] of points) {
       const i = Math.floor(at / step) - first;
-      if (i >= 0 && i < length) line[i] = Math.max(line[i]!, value);
+      if (i >= 0 && i < length) line[i] = Math.max(line[i] ?? 0, value);
     }
     return line;
   });
   return [times, ...values];
+}
+
+const clockFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+
+function clock(seconds: number): string {
+  return clockFormat.format(seconds * 1000);
 }
 
 function options(
@@ -131,7 +149,7 @@ function options(
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
     scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
     axes: [
-      { ...axis, space: 70, size: 28 },
+      { ...axis, space: 70, size: 28, values: (_, splits) => splits.map(clock) },
       {
         ...axis,
         size: 56,

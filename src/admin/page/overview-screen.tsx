@@ -49,43 +49,70 @@ function NoRelay(): VNode {
   );
 }
 
+const MOST_CAUSES = 12;
+
+/** The headline is the worst cause: it leads there, and the first row says why without saying it again. */
 function VerdictBlock({ overview: { verdict } }: { overview: Overview }): VNode {
   const now = useNow();
+  const { level, text, causes } = verdict;
+  const link = causes[0]?.link ?? null;
   return (
-    <section class={`verdict ${verdict.level}`} aria-live="polite" aria-label="Verdict">
+    <section class={`verdict ${level}`} aria-live="polite" aria-label="Verdict">
       <p class="verdict-text">
-        <Sign level={verdict.level} />
-        <span>{visible(verdict.text)}</span>
+        <Sign level={level} />
+        {link === null ? <span>{visible(text)}</span> : <a href={hrefOf(link)}>{visible(text)}</a>}
       </p>
-      {verdict.causes.length === 0 ? null : (
+      {causes.length === 0 ? null : (
         <ul class="causes">
-          {verdict.causes.slice(0, 12).map((cause) => (
-            <CauseRow key={cause.link + cause.text.replaceAll(/\d/g, "")} cause={cause} now={now} />
+          {causes.slice(0, MOST_CAUSES).map((cause, i) => (
+            <CauseRow
+              key={`${cause.link} ${cause.text.replaceAll(/\d/g, "")}`}
+              cause={cause}
+              isFirst={i === 0}
+              now={now}
+            />
           ))}
-          {verdict.causes.length > 12 ? <li class="faint">and {verdict.causes.length - 12} more</li> : null}
+          {causes.length > MOST_CAUSES ? <li class="faint">and {causes.length - MOST_CAUSES} more</li> : null}
         </ul>
       )}
     </section>
   );
 }
 
-function CauseRow({ cause: { level, text, so, link, command, since }, now }: { cause: Cause; now: number }): VNode {
+function CauseRow({
+  cause: { level, text, so, link, command, since },
+  isFirst,
+  now,
+}: {
+  cause: Cause;
+  isFirst: boolean;
+  now: number;
+}): VNode {
+  const span =
+    since === null ? null : (
+      <span class="faint">
+        {isFirst ? "For " : "for "}
+        <Span since={since} now={now} />
+        {isFirst && so !== null ? ": " : ""}
+      </span>
+    );
+  const why = so === null ? null : <Text text={so} most={240} />;
   return (
     <li>
-      <Sign level={level} />
+      {isFirst ? null : <Sign level={level} />}
       <div class="cause">
-        <p>
-          {link === null ? visible(text) : <a href={hrefOf(link)}>{visible(text)}</a>}{" "}
-          {since === null ? null : (
-            <span class="faint">
-              for <Span since={since} now={now} />
-            </span>
-          )}
-        </p>
-        {so === null ? null : (
-          <p class="faint">
-            <Text text={so} most={240} />
+        {isFirst ? (
+          <p>
+            {span}
+            {why}
           </p>
+        ) : (
+          <>
+            <p>
+              {link === null ? visible(text) : <a href={hrefOf(link)}>{visible(text)}</a>} {span}
+            </p>
+            {why === null ? null : <p class="faint">{why}</p>}
+          </>
         )}
       </div>
       {command === null ? null : <Command text={command} />}
@@ -281,10 +308,12 @@ function nameOf({ store, relay, consumer }: HistorySeries, several: boolean): st
 function Charts({ history }: { history: History }): VNode {
   const { series, marks, since, until } = history;
   const several = new Set(series.map(({ store }) => store)).size > 1;
-  const throughput = series.map((one): Line => ({
-    name: nameOf(one, several),
-    points: one.points.map(([at, done]) => [at, done / 10] as const),
-  }));
+  const throughput = series
+    .filter(({ relay }) => relay !== null)
+    .map((one): Line => ({
+      name: nameOf(one, several),
+      points: one.points.map(([at, done]) => [at, done / 10] as const),
+    }));
   const lag = series
     .filter((one) => one.lag.length > 0)
     .map((one): Line => ({ name: nameOf(one, several), points: one.lag.map(([at, ms]) => [at, ms / 1000] as const) }));
@@ -303,7 +332,7 @@ function Charts({ history }: { history: History }): VNode {
       <h2 id="charts-title">The last hour</h2>
       <div class="charts">
         <Chart
-          title="Messages in a second"
+          title="Messages published in a second"
           lines={throughput}
           format={(n) => count(Math.round(n * 10) / 10)}
           {...common}
@@ -314,6 +343,7 @@ function Charts({ history }: { history: History }): VNode {
           format={(n) => formatMs(n * 1000)}
           {...common}
           until={until + 10_000}
+          gaps
         />
         <Chart
           title="Dead letters in a minute"

@@ -3,6 +3,7 @@ import type { PGlite, Transaction } from "@electric-sql/pglite";
 import { createAdmin } from "../../admin/create-admin.ts";
 import { createInProcessBus } from "../../brokers/in-process/in-process-bus.ts";
 import type { Publisher } from "../../core/contracts.ts";
+import { PermanentError } from "../../core/errors.ts";
 import { createInbox } from "../../inbox/inbox.ts";
 import { createOutbox } from "../../outbox/outbox.ts";
 import { createRelay, type Relay } from "../../relay/relay.ts";
@@ -88,7 +89,11 @@ class PageDemo {
       await outbox.enqueue(tx, { stream: "payments", type: "payment_made", key: orderId, ...about, payload });
     });
     const mailing = createInbox<PaymentEvents, Transaction>({ store, consumer: "mails" });
-    mailing.on("payment_made", async () => undefined);
+    mailing.on("payment_made", async (_tx, { payload: { orderId } }) => {
+      const n = Number(orderId.replace("order-", ""));
+      if (!this.#knowsRate && n % 9 === 0)
+        throw new PermanentError(`552 5.2.2 mailbox of the buyer of ${orderId} is full`);
+    });
     await paying.start(payments);
     await mailing.start(mails);
     this.#inboxes.push(paying, mailing);
