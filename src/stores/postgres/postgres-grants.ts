@@ -30,6 +30,8 @@ const RELAY: Partial<Record<TableName, string>> = {
   parked: "select, insert, delete",
   delivery: "select, insert, update, delete",
   dead: "select, insert, update",
+  edit: "select, insert, update",
+  change: "select, insert, update (count)",
   batch: "select, insert",
   kept_message: "select, insert, update (position)",
   sample: "select, insert",
