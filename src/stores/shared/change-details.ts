@@ -9,9 +9,10 @@ const NAMED = 20;
 export type Note = Pick<Change, "action" | "relay" | "details" | "count">;
 
 /** A choice of letters as JSON can hold it. */
-export function detailsOf({ position, letters, relay: _, ...choice }: DeadChoice): Record<string, unknown> {
+export function detailsOf(choice: DeadChoice): Record<string, unknown> {
+  const { relay: _relay, position, letters, ...others } = choice;
   return {
-    ...choice,
+    ...others,
     ...(position === undefined ? {} : { position: String(position) }),
     ...(letters === undefined ? {} : { letters: letters.slice(0, NAMED).map(({ id }) => id), of: letters.length }),
   };
