@@ -25,7 +25,8 @@ export interface LetterEdit {
 
 /** Who changes something, and why. */
 export interface Author {
-  actor: string;
+  /** May be left out of a redrive only: then it is the user of the database. */
+  actor?: string;
   reason?: string;
   /** Requeues under one such name are one change, "redrive", with the sum of their counts. */
   redrive?: string;

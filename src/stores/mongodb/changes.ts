@@ -23,13 +23,13 @@ export type InSession = { readonly session?: MongoSession };
 
 /** Makes changes and notes them: in one transaction, or else the note first, so that nothing is changed without one. */
 export class Changes {
+  readonly author: Author | undefined;
   readonly #options: ChangesOptions;
-  readonly #author: Author | undefined;
   #user: Promise<string> | undefined;
 
   constructor(options: ChangesOptions, author: Author | undefined) {
     this.#options = options;
-    this.#author = author;
+    this.author = author;
   }
 
   /** One change; `noted` by what was noted of a part before it. What `change` answers, and the name of the note. */
@@ -38,7 +38,7 @@ export class Changes {
     change: (session: InSession) => Promise<{ answer: T; count: number | null }>,
     noted?: string,
   ): Promise<{ answer: T; noted: string | undefined }> {
-    const actor = this.#author?.actor ?? (await (this.#user ??= this.#databaseUser()));
+    const actor = this.author?.actor ?? (await (this.#user ??= this.#databaseUser()));
     const { client, transactions } = this.#options;
     if (!transactions) {
       const name = await this.#write(note, actor, noted, 0, {});
@@ -66,9 +66,9 @@ export class Changes {
     session: InSession,
   ): Promise<string> {
     const { changes } = this.#options.tables;
-    const redrive = action === "requeue" ? this.#author?.redrive : undefined;
+    const redrive = action === "requeue" ? this.author?.redrive : undefined;
     const _id = noted ?? uuidv7().replaceAll("-", "");
-    const known = { _id, at: new Date(), actor, reason: this.#author?.reason ?? null, relay, details };
+    const known = { _id, at: new Date(), actor, reason: this.author?.reason ?? null, relay, details };
     const first = { ...known, action: redrive === undefined ? action : "redrive" };
     await changes.updateOne(
       redrive === undefined ? { _id } : { run: redrive },

@@ -105,7 +105,7 @@ export async function commandDead(
   const filter = deadFilter(choice, "dead", choice.group);
   const chosen = choice.letters && { _id: { $in: choice.letters.map(({ stream, id }) => documentId(stream, id)) } };
   const update = { $set: { command: what }, $currentDate: { changed_at: true } };
-  const note = { action: what, relay: choice.relay ?? null, details: detailsOf(choice) };
+  const note = { action: what, relay: choice.relay ?? null, details: detailsOf(choice, changes.author) };
   const { limit: most = Number.POSITIVE_INFINITY } = choice;
   let count = 0;
   let after: Place | undefined;

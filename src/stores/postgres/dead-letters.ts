@@ -38,8 +38,15 @@ export async function listDead(
   const found: DeadLetter[] = [];
   let { after } = query;
   for (let looked = 0; looked < LOOKED_AT;) {
-    const c = conditions(query, query.state ?? "dead", after, true);
-    const page = `select * from ${names.dead} ${c.where} order by position, relay limit ${limit}`;
+    const { group, ...others } = query;
+    const c = conditions(others, query.state ?? "dead", after);
+    const ordered = (and: string) =>
+      `(select * from ${names.dead} ${c.where} ${and} order by position, relay limit ${limit})`;
+    const page =
+      group === undefined
+        ? ordered("")
+        : `${ordered(`and error_group = ${c.parameter(group)}`)} union all ${ordered("and error_group is null")}
+           order by position, relay limit ${limit}`;
     const rows = await transactions.read(IN_ORDER, (sql) =>
       sql.query(
         `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, ${epochMs("died_at")}, error_group, edited
@@ -90,7 +97,7 @@ export async function commandDead(
   // What has no group yet would be left out.
   if (choice.group !== undefined) await fillGroups(transactions, names, Number.POSITIVE_INFINITY);
   const { limit: most = Number.POSITIVE_INFINITY } = choice;
-  const change = { action: what, relay: choice.relay ?? null, details: detailsOf(choice) } as const;
+  const change = { action: what, relay: choice.relay ?? null, details: detailsOf(choice, author) } as const;
   let noted: string | undefined;
   let count = 0;
   let after: Pick<DeadPlace, "position" | "relay"> | undefined;
@@ -121,7 +128,7 @@ async function markPart(
   author: Author | undefined,
   after: Pick<DeadPlace, "position" | "relay"> | undefined,
 ): Promise<Row> {
-  const c = conditions(choice, "dead", after, false);
+  const c = conditions(choice, "dead", after);
   const { letters } = choice;
   const rows =
     letters === undefined
@@ -129,7 +136,7 @@ async function markPart(
       : `(select d.* from unnest(${c.parameter(textArray(letters.map(({ relay }) => relay)))}::text[],
             ${c.parameter(plainArray(letters.map(({ position }) => position)))}::bigint[]) as l (relay, position)
           cross join lateral (select * from ${names.dead} d where d.relay = l.relay and d.position = l.position offset 0) d offset 0) d`;
-  const by = author === undefined ? "current_user" : c.parameter(author.actor);
+  const by = author?.actor === undefined ? "current_user" : c.parameter(author.actor);
   const [row] = await sql.query(
     `with chosen as materialized (select relay, position from ${rows} ${c.where} order by position, relay limit ${choice.limit}),
      told as (update ${names.dead} d set command = '${what}', changed_at = clock_timestamp(), changed_by = ${by}
@@ -145,8 +152,6 @@ function conditions(
   filter: DeadFilter,
   state: DeadLetter["state"],
   after: Pick<DeadPlace, "position" | "relay"> | undefined,
-  /** Letters that have no group yet may be of the one that is wanted. */
-  ungrouped: boolean,
 ): Conditions {
   const c = new Conditions()
     .add(filter.relay, (p) => `relay = ${p}`)
@@ -155,7 +160,7 @@ function conditions(
     .add(filter.stream, (p) => `stream = ${p}`)
     .add(filter.type, (p) => `type = ${p}`)
     .add(filter.key, (p) => `key = ${p}`)
-    .add(filter.group, (p) => (ungrouped ? `(error_group = ${p} or error_group is null)` : `error_group = ${p}`))
+    .add(filter.group, (p) => `error_group = ${p}`)
     .and(`state = '${state}'`);
   if (after === undefined) return c;
   const [position, relay] = [`${c.parameter(String(after.position))}::bigint`, c.parameter(after.relay)];

@@ -141,7 +141,7 @@ async function rewind(
         : `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
       (select max(position) from ${names.message}), 0)`;
   }
-  const by = author === undefined ? "current_user" : `$${params.push(author.actor)}::text`;
+  const by = author?.actor === undefined ? "current_user" : `$${params.push(author.actor)}::text`;
   const prev = target === "now" ? "pg_current_snapshot()" : `'${BEGINNING}'::pg_snapshot`;
   const window =
     typeof target === "object"

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Change, DeadChoice, LetterName, RewindTarget } from "../../core/contracts.ts";
+import type { Author, Change, DeadChoice, LetterName, RewindTarget } from "../../core/contracts.ts";
 import type { PreparedEdit } from "./prepared-edit.ts";
 
 /** How many letters of a list are named in a change. */
@@ -8,13 +8,16 @@ const NAMED = 20;
 /** What is noted of a change. */
 export type Note = Pick<Change, "action" | "relay" | "details" | "count">;
 
-/** A choice of letters as JSON can hold it. */
-export function detailsOf(choice: DeadChoice): Record<string, unknown> {
+/** A choice of letters as JSON can hold it. The parts of a redrive differ in their letters only, so these are left out. */
+export function detailsOf(choice: DeadChoice, author: Author | undefined): Record<string, unknown> {
   const { relay: _relay, position, letters, ...others } = choice;
+  const isPart = author?.redrive !== undefined;
   return {
     ...others,
     ...(position === undefined ? {} : { position: String(position) }),
-    ...(letters === undefined ? {} : { letters: letters.slice(0, NAMED).map(({ id }) => id), of: letters.length }),
+    ...(letters === undefined || isPart
+      ? {}
+      : { letters: letters.slice(0, NAMED).map(({ id }) => id), of: letters.length }),
   };
 }
 

@@ -237,7 +237,7 @@ export function checkedAdmin(admin: Admin): Admin {
       admin.discard(deadChoice("admin.discard", choice), progressOf("admin.discard", onProgress)),
     edit: async (letter, change) => admin.edit(letterName("admin.edit", letter), letterEdit(change)),
     original: async (letter) => admin.original(letterName("admin.original", letter)),
-    by: (author) => checkedAdmin(admin.by(required("admin.by", author, AUTHOR, ["actor"]))),
+    by: (author) => checkedAdmin(admin.by(authorOf(author))),
     changes: async (query) => admin.changes(fields("admin.changes", query, CHANGE_QUERY)),
     sent: async (query) => admin.sent(required("admin.sent", query, SENT_QUERY, ["relay", "since", "until"])),
     receipts: async (query) =>
@@ -287,6 +287,13 @@ function fields<T extends object>(of: string, given: unknown, checks: Checks<T>)
   return checked as T;
 }
 
+function authorOf(given: Author): Author {
+  const author = fields<Author>("admin.by", given, AUTHOR);
+  if (author.actor === undefined && author.redrive === undefined)
+    throw invalid("admin.by", "actor", "is missing", "Say who it is, such as a name or an address");
+  return author;
+}
+
 function letterName(of: string, given: LetterName): LetterName {
   const letter = required(of, given, LETTER, ["relay"]);
   if (letter.id === undefined && letter.position === undefined)
@@ -319,7 +326,8 @@ function letterEdit(given: unknown): LetterEdit {
   return edit;
 }
 
-function deadChoice(of: string, given: unknown): DeadChoice {
+/** Which letters are meant: a choice that says nothing, or two things at once, is refused. */
+export function deadChoice(of: string, given: unknown): DeadChoice {
   const choice = fields(of, given, DEAD_CHOICE);
   const filters = [...Object.keys(DEAD_FILTER), "letters"].filter((field) => field in choice);
   if (choice.all === true && filters.some((field) => field !== "relay"))

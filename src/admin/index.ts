@@ -1,0 +1,1 @@
+export { redrive, type RedriveOptions, type RedriveProgress, type RedriveReport } from "./redrive.ts";
