@@ -97,14 +97,13 @@ class Redrive {
 
   async run(): Promise<RedriveReport> {
     const { startAt, rounds = 1 } = this.#options;
-    while (startAt !== undefined && startAt.getTime() > Date.now() && !this.#stopped)
-      await this.#sleep(Math.min(MAX_SLEEP_MS, startAt.getTime() - Date.now()));
+    await this.#until(startAt?.getTime() ?? 0);
     let sent = await this.#requeueAll(this.#pages());
     let again: DeadLetter[] | null = null;
-    while (rounds > 1 && !this.#stopped) {
+    for (let next = 2; rounds > 1 && !this.#stopped; next++) {
       again = await this.#deadAgain(sent);
-      if (this.#round === rounds || again.length === 0) break;
-      this.#round++;
+      if (next > rounds || again.length === 0) break;
+      this.#round = next;
       sent = await this.#requeueAll(inParts(again, MOST_AT_ONCE));
     }
     const diedAgain = again?.length ?? null;
@@ -113,6 +112,11 @@ class Redrive {
 
   get #stopped(): boolean {
     return this.#options.signal?.aborted === true;
+  }
+
+  async #until(time: number): Promise<void> {
+    for (let left = time - Date.now(); left > 0 && !this.#stopped; left = time - Date.now())
+      await this.#sleep(Math.min(MAX_SLEEP_MS, left));
   }
 
   #sleep(ms: number): Promise<void> {

@@ -25,7 +25,7 @@ export interface LetterEdit {
 
 /** Who changes something, and why. */
 export interface Author {
-  /** May be left out of a redrive only: then it is the user of the database. */
+  /** Default: the user of the database. */
   actor?: string;
   reason?: string;
   /** Requeues under one such name are one change, "redrive", with the sum of their counts. */

@@ -289,7 +289,7 @@ function fields<T extends object>(of: string, given: unknown, checks: Checks<T>)
 
 function authorOf(given: Author): Author {
   const author = fields<Author>("admin.by", given, AUTHOR);
-  if (author.actor === undefined && author.redrive === undefined)
+  if (Object.keys(author).length === 0)
     throw invalid("admin.by", "actor", "is missing", "Say who it is, such as a name or an address");
   return author;
 }

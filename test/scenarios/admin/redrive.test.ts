@@ -128,7 +128,8 @@ describe.skipIf(!hasPostgres())("redrive", () => {
     });
     const report = await redrive(database.store, { all: true, perSecond: 1000, rounds: 5 });
     expect(report).toEqual({ requeued: 12, rounds: 3, diedAgain: 0, stopped: false });
-    expect(publisher.published.map(numberOf).toSorted()).toEqual([1, 2, 3, 4]);
+    expect(new Set(publisher.published.map(numberOf))).toEqual(new Set([1, 2, 3, 4]));
+    expect(publisher.published).toHaveLength(4);
     expect((await database.store.admin.changes({})).changes).toMatchObject([{ action: "redrive", count: 12 }]);
   });
 

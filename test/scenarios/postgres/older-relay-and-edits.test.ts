@@ -25,7 +25,7 @@ describe.skipIf(!hasPostgres())("edits beside a relay of 0.4", () => {
     pool = new pg.Pool({ connectionString: database.url, max: 8 });
     oldPool = poolAs04(database.url, 4);
     store = createPostgresStore({ client: pool });
-    oldStore = createPostgresStore({ client: oldPool }) as unknown as AnyStore;
+    oldStore = createPostgresStore({ client: oldPool });
     await store.migrator.migrate();
   });
   afterEach(async () => {
@@ -137,11 +137,11 @@ describe.skipIf(!hasPostgres())("edits beside a relay of 0.4", () => {
           select relay, 'old-process', epoch, gen_random_uuid(), seq, clock_timestamp() + interval '1 minute', prev from c limit 1 returning id)
       update txbox.lane l set cursor_id = part.id from part where l.relay = 'r' and l.lane < 10`);
     const edit = store.admin.edit({ relay: "r", id }, { payload: "mended" });
-    const refused = expect(edit).rejects.toMatchObject({ code: "conflict" });
+    edit.catch(() => undefined);
     await sleep(300);
     await client.query("commit");
     client.release();
-    await refused;
+    await expect(edit).rejects.toMatchObject({ code: "conflict" });
   });
 
   it("has letters in groups, also those that die again by it", async () => {
