@@ -98,15 +98,18 @@ function named({ relay, id, position }: LetterName): Conditions {
     .add(position?.toString(), (p) => `position = ${p}::bigint`);
 }
 
+/** The first version of the schema whose processes know of edits. */
+const KNOWS_EDITS = 10;
+
 /**
  * Processes of before would deliver a letter as it was. While one of them works, nothing is edited; one whose lease is
- * over loses its lanes, and from here on a trigger keeps all of them from taking any.
+ * over loses its lanes, and from here on a trigger keeps all of them from taking any of this relay.
  */
 async function keepOutOlder(sql: SqlRunner, names: Names, relay: string): Promise<void> {
   // First the locks, then a look of its own: lanes that were being taken are seen by it.
   await sql.query(`select 1 from ${names.cursor} where relay = $1::text order by id for update`, [relay]);
   const older = `c.relay = $1::text and c.owner is not null and not exists (
-    select 1 from ${names.member} m where m.relay = c.relay and m.owner = c.owner and m.version >= 10)`;
+    select 1 from ${names.member} m where m.relay = c.relay and m.owner = c.owner and m.version >= ${KNOWS_EDITS})`;
   const running = await sql.query(
     `select distinct c.owner from ${names.cursor} c where ${older} and c.lease_until > clock_timestamp() limit 5`,
     [relay],
@@ -118,6 +121,10 @@ async function keepOutOlder(sql: SqlRunner, names: Names, relay: string): Promis
       "Stop processes of versions before 0.5, then edit again",
     );
   }
+  await sql.query(
+    `update ${names.relay} set least_version = ${KNOWS_EDITS} where name = $1::text and least_version is null`,
+    [relay],
+  );
   await sql.query(
     `update ${names.cursor} c set owner = null, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1,
        crashes = c.crashes + 1, suspect_crashes = c.suspect_crashes + case when coalesce(c.suspect, 0) <= 0 then 0 else 1 end,

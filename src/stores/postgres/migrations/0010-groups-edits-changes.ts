@@ -101,24 +101,32 @@ end $txbox_do$;
       }),
     },
     {
-      title: "lanes of a relay with edits",
+      title: "what a process has to know",
       sql: briefly({
-        unless: hasTrigger("cursor", "txbox_edits"),
+        unless: hasColumn("relay", "least_version"),
+        statements: `alter table "txbox"."relay" add column least_version integer;`,
+      }),
+    },
+    {
+      title: "lanes for those who know enough",
+      sql: briefly({
+        unless: hasTrigger("cursor", "txbox_version"),
         statements: `
-      -- A process that knows nothing of edits would deliver a letter as it was: it gets no lanes of a relay that has some.
-      -- By the rights of its owner, since roles of before have none on these tables.
-      create or replace function "txbox"."only_with_edits"() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $txbox_only_with_edits$
+      -- A process that knows nothing of edits would deliver a letter as it was: it gets no lanes of a relay that had some.
+      -- It reads only what every role of a relay may read already.
+      create or replace function "txbox"."knows_enough"() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $txbox_knows_enough$
       begin
-        if new.owner is not null and exists (select from "txbox"."edit" e where e.relay = new.relay)
-          and not exists (select from "txbox"."member" m where m.relay = new.relay and m.owner = new.owner and m.version >= 10)
+        if new.owner is not null and exists (
+          select from "txbox"."relay" r where r.name = new.relay and r.least_version > coalesce(
+            (select m.version from "txbox"."member" m where m.relay = new.relay and m.owner = new.owner), 0))
         then
           return null;
         end if;
         return new;
       end
-      $txbox_only_with_edits$;
-      create trigger txbox_edits before insert or update of owner on "txbox"."cursor" for each row
-        execute function "txbox"."only_with_edits"();`,
+      $txbox_knows_enough$;
+      create trigger txbox_version before insert or update of owner on "txbox"."cursor" for each row
+        execute function "txbox"."knows_enough"();`,
       }),
     },
   ],
