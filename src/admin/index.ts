@@ -4,3 +4,4 @@ export { createAdmin, type AdminHandler } from "./create-admin.ts";
 export { toNodeHandler, type NodeRequest, type NodeResponse } from "./node-handler.ts";
 export type { AdminAction } from "./page-api.ts";
 export type { Redact, RedactedMessage, RedactInput, RedactOption } from "./shown-text.ts";
+export { redrive, type RedriveOptions, type RedriveProgress, type RedriveReport } from "./redrive.ts";

@@ -1,3 +1,4 @@
+import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName } from "./changes.ts";
 import type { AttemptError, ReceiptStatus } from "./contracts.ts";
 import type { Message } from "./message.ts";
 
@@ -115,6 +116,10 @@ export interface DeadLetter extends Message {
   lastError: string;
   errors: AttemptError[];
   diedAt: Date;
+  /** Equal for letters of a relay that died of the same, see DeadGroup. */
+  group: string;
+  /** It has other contents than it was enqueued with: `original` has those. */
+  edited: boolean;
 }
 
 /** A place in the order of dead letters: any letter marks its own. */
@@ -127,6 +132,37 @@ export interface DeadFilter {
   stream?: string;
   type?: string;
   key?: string;
+  /** Of a DeadGroup. */
+  group?: string;
+}
+
+/** Dead letters of a relay that died of the same: of one type, with errors that differ in numbers, ids and quotes only. */
+export interface DeadGroup {
+  group: string;
+  relay: string;
+  /** Of the newest of them; others may be of another stream. */
+  stream: string;
+  type: string;
+  /** Of the newest of them. */
+  error: string;
+  count: number;
+  /** There are at least so many: more than were counted. */
+  estimated: boolean;
+  firstDiedAt: Date;
+  lastDiedAt: Date;
+  /** How many ordering keys they have; null: too many letters to tell at once. */
+  keys: number | null;
+  /** The newest of them. */
+  example: DeadPlace;
+}
+
+/** Which groups of dead letters to show, those with most letters first. */
+export interface DeadGroupQuery {
+  relay?: string;
+  stream?: string;
+  type?: string;
+  /** From 1 to 1,000. Default 100. */
+  limit?: number;
 }
 
 /** Which dead letters to show, oldest first. */
@@ -143,6 +179,8 @@ export interface DeadQuery extends DeadFilter {
 export interface DeadChoice extends DeadFilter {
   /** All of them, or all of `relay`. It has to be said: a choice without a filter is refused. */
   all?: true;
+  /** These letters and no others, at most 1,000. */
+  letters?: readonly DeadPlace[];
   /** At most so many, oldest first. Default: no limit. */
   limit?: number;
 }
@@ -279,6 +317,7 @@ export interface Admin {
   rewind(relay: string, target: RewindTarget): Promise<void>;
   drop(relay: string): Promise<void>;
   dead(query: DeadQuery): Promise<DeadLetter[]>;
+  deadGroups(query: DeadGroupQuery): Promise<DeadGroup[]>;
   /**
    * Brings dead letters back, in order within a key; how many. Large numbers are written in parts, oldest first, each part
    * for good: `onProgress` hears after each how many there are so far.
@@ -286,6 +325,18 @@ export interface Admin {
   requeue(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
   /** Gives dead letters up; written like `requeue`. */
   discard(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
+  /**
+   * Gives a dead letter other contents, with which it is delivered once it is requeued, at every attempt from then on. Its
+   * id, key, stream, type and position stay. Refused with `conflict` while a command waits for it, or while a process of
+   * the relay runs that knows nothing of edits.
+   */
+  edit(letter: LetterName, change: LetterEdit): Promise<void>;
+  /** A dead letter as it was enqueued, whatever it was made into; null: there is none. */
+  original(letter: LetterName): Promise<Message | null>;
+  /** The same admin, whose changes are noted under this name. */
+  by(author: Author): Admin;
+  /** What was changed through an admin, and by whom. Each is written together with the change itself. */
+  changes(query: ChangeQuery): Promise<ChangePage>;
   /**
    * What a relay has published, page by page, in order within a key. What it has not published yet, or was told to skip,
    * may be among it: `find` tells.

@@ -2,6 +2,7 @@ import type { Command } from "../command.ts";
 import { adminCommand } from "./admin.ts";
 import { auditCommand } from "./audit.ts";
 import { blockedCommand } from "./blocked.ts";
+import { changesCommand } from "./changes.ts";
 import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
 import { doctorCommand } from "./doctor.ts";
@@ -27,6 +28,7 @@ export const COMMANDS: readonly Command[] = [
   exporterCommand,
   deadCommand,
   relaysCommand,
+  changesCommand,
   auditCommand,
   doctorCommand,
   maintainCommand,

@@ -1,10 +1,14 @@
-import type { Admin, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
+import type { Admin, Author, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { rewindDetails } from "../shared/change-details.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
+import { listChanges, noteChange } from "./changes.ts";
 import { Conditions } from "./conditions.ts";
+import { deadGroups } from "./dead-groups.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
+import { editLetter, originalOf } from "./edits.ts";
 import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
 import { BY_INDEX, FIGURES, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
 import { textArray, type Database, type Row, type SqlRunner } from "./postgres-client.ts";
@@ -17,34 +21,46 @@ import { storeFigures, type Retention } from "./store-figures.ts";
 
 export interface AdminOptions {
   database: Database;
-  sql: SqlRunner;
   names: Names;
   retention: Retention;
   receiptRetentionMs: number;
 }
 
 /** Read model and admin commands over the tables. */
-export function createAdmin({ database, sql, names, retention, receiptRetentionMs }: AdminOptions): Admin {
-  const transactions = new PlannedTransactions(database, names);
-  return checkedAdmin({
+export function createAdmin(options: AdminOptions): Admin {
+  const transactions = new PlannedTransactions(options.database, options.names);
+  return checkedAdmin(adminBy(undefined, transactions, options));
+}
+
+/** An admin whose changes are noted under a name. */
+function adminBy(author: Author | undefined, transactions: PlannedTransactions, options: AdminOptions): Admin {
+  const { names, retention, receiptRetentionMs } = options;
+  return {
+    by: (other) => adminBy(other, transactions, options),
+    changes: (query) => transactions.read(IN_ORDER, (reading) => listChanges(reading, names, query)),
     find: (query) => find(transactions, names, query),
     relays: () => transactions.read(FIGURES, (reading) => relayFigures(reading, names)),
     figures: () => transactions.read(FIGURES, (reading) => storeFigures(reading, names, retention)),
     samples: (query) => transactions.read(BY_INDEX, (reading) => readSamples(reading, names, query)),
     blocked: (query) => transactions.read(IN_ORDER, (reading) => listBlocked(reading, names, query)),
-    pause: (relay) => setPaused(sql, names, relay, true),
-    resume: (relay) => setPaused(sql, names, relay, false),
-    rewind: (relay, target) => rewind(transactions, names, relay, target),
-    async drop(relay) {
-      const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
-      if (rows.length === 0) throw noSuchRelay(relay);
-    },
+    pause: (relay) => setPaused(transactions, names, relay, true, author),
+    resume: (relay) => setPaused(transactions, names, relay, false, author),
+    rewind: (relay, target) => rewind(transactions, names, relay, target, author),
+    drop: (relay) =>
+      transactions.write(BY_INDEX, async (sql) => {
+        const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
+        if (rows.length === 0) throw noSuchRelay(relay);
+        await noteChange(sql, names, author, { action: "drop", relay, details: {}, count: null });
+      }),
     dead: (query) => listDead(transactions, names, query),
-    requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, onProgress),
-    discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, onProgress),
+    deadGroups: (query) => deadGroups(transactions, names, query),
+    requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, author, onProgress),
+    discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, author, onProgress),
+    edit: (letter, change) => editLetter(transactions, names, letter, change, author),
+    original: (letter) => originalOf(transactions, names, letter),
     sent: (query) => readSent(transactions, names, query, noSuchRelay),
     receipts: (query) => readReceipts(transactions, names, query, receiptRetentionMs),
-  });
+  };
 }
 
 /** What the look-up index of the log holds, written as it is there: key, aggregate and correlation share one. */
@@ -86,12 +102,22 @@ function messageInfo(row: Row): MessageInfo {
   };
 }
 
-async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: boolean): Promise<void> {
-  const rows = await sql.query(
-    `update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`,
-    [relay, String(paused)],
-  );
-  if (rows.length === 0) throw noSuchRelay(relay);
+function setPaused(
+  transactions: PlannedTransactions,
+  names: Names,
+  relay: string,
+  paused: boolean,
+  author: Author | undefined,
+): Promise<void> {
+  return transactions.write(BY_INDEX, async (sql) => {
+    const rows = await sql.query(
+      `update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`,
+      [relay, String(paused)],
+    );
+    if (rows.length === 0) throw noSuchRelay(relay);
+    const action = paused ? "pause" : "resume";
+    await noteChange(sql, names, author, { action, relay, details: {}, count: null });
+  });
 }
 
 /**
@@ -104,6 +130,7 @@ async function rewind(
   names: Names,
   relay: string,
   target: RewindTarget,
+  author: Author | undefined,
 ): Promise<void> {
   const params = [relay];
   let done = "0";
@@ -114,6 +141,7 @@ async function rewind(
         : `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
       (select max(position) from ${names.message}), 0)`;
   }
+  const by = author?.actor === undefined ? "current_user" : `$${params.push(author.actor)}::text`;
   const prev = target === "now" ? "pg_current_snapshot()" : `'${BEGINNING}'::pg_snapshot`;
   const window =
     typeof target === "object"
@@ -132,7 +160,7 @@ async function rewind(
      gone as (delete from ${names.parked} p using target where ${again("p")}),
      redone as (delete from ${names.delivery} v using target where ${again("v")}),
      revived as (update ${names.dead} d set state = 'requeued', command = null, blocks = false, changed_at = clock_timestamp(),
-         changed_by = current_user
+         changed_by = ${by}
        from target where d.state = 'dead' and ${again("d")}),
      freed as (delete from ${names.blocked} b using target where b.relay = $1::text and ${target !== "now"} and exists (select 1 from c)
        and not exists (select 1 from ${names.parked} p where ${keyOf("p")} and p.key = b.key and not (${again("p")}))
@@ -141,9 +169,12 @@ async function rewind(
      select count(*) from c`;
   await transactions.write(BY_INDEX, async (sql) => {
     const [row] = await sql.query(text, params);
-    if (row![0] !== "0") return;
-    await requireRelay(sql, names, relay);
-    throw restoredCopy();
+    if (row![0] === "0") {
+      await requireRelay(sql, names, relay);
+      throw restoredCopy();
+    }
+    // Behind it: the snapshot of the windows must not be of a transaction that has written.
+    await noteChange(sql, names, author, { action: "rewind", relay, details: rewindDetails(target), count: null });
   });
 }
 

@@ -22,7 +22,7 @@ const RELAY: Partial<Record<TableName, string>> = {
   // Rows are locked before they are moved, which takes the right to update a column; this one cannot be updated.
   scheduled: "select, update (n), delete",
   enqueued_id: "select (id), update (enqueued_at)",
-  relay: "select, insert, update (paused), delete",
+  relay: "select, insert, update (paused, least_version), delete",
   cursor: "select, insert, update, delete",
   lane: "select, insert, update (cursor_id)",
   member: "select, insert, update, delete",
@@ -30,6 +30,8 @@ const RELAY: Partial<Record<TableName, string>> = {
   parked: "select, insert, delete",
   delivery: "select, insert, update, delete",
   dead: "select, insert, update",
+  edit: "select, insert, update",
+  change: "select, insert, update (count)",
   batch: "select, insert",
   kept_message: "select, insert, update (position)",
   sample: "select, insert",

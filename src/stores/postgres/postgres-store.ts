@@ -107,7 +107,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       "postgres",
       createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive }),
     ),
-    admin: createAdmin({ database, sql, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
+    admin: createAdmin({ database, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
     history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),
     checks: postgresChecks({ database, names, segmentMs, retentionMs }),
     classify,

@@ -2,11 +2,14 @@ import { adminCases } from "./admin-cases.ts";
 import { auditCases } from "./audit-cases.ts";
 import { blockedCases } from "./blocked-cases.ts";
 import { budgetCases } from "./budget-cases.ts";
+import { changeCases } from "./change-cases.ts";
 import { claimCases } from "./claim-cases.ts";
 import { contentCases } from "./content-cases.ts";
 import { crashCases } from "./crash-cases.ts";
+import { deadGroupCases } from "./dead-group-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
 import { doctorCases } from "./doctor-cases.ts";
+import { editCases } from "./edit-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
 import { historyCases } from "./history-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
@@ -34,6 +37,9 @@ export const storeConformance: readonly StoreCase[] = [
   ...parkingCases,
   ...budgetCases,
   ...deadLetterCases,
+  ...deadGroupCases,
+  ...editCases,
+  ...changeCases,
   ...adminCases,
   ...leaseCases,
   ...crashCases,

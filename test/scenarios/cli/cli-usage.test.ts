@@ -88,7 +88,7 @@ describe.concurrent("txbox, used rightly and wrongly", () => {
     [["--version", "extra"], '"extra" is too much'],
     [["dead", "list", "extra"], '"extra" is too much'],
     [["relays", "pause", "a", "b"], '"b" is too much'],
-    [["dead", "list", "--all"], "--all goes with dead requeue and dead discard"],
+    [["dead", "list", "--all"], "--all goes with dead requeue, dead redrive and dead discard"],
     [["dead", "requeue", "--all", "--yes"], "--yes goes with dead discard"],
     [["dead", "requeue", "a", "--id", "b"], "--id goes with no other ID"],
     [["relays", "list", "--yes"], "--yes goes with relays rewind and relays drop"],
