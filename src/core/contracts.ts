@@ -398,3 +398,4 @@ export interface Clock {
 
 export type { Cause };
 export type * from "./admin.ts";
+export type * from "./search.ts";
