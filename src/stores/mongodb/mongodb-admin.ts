@@ -7,19 +7,22 @@ import type {
   DeadQuery,
   MessageInfo,
   MessageQuery,
-  MessageStatus,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readSamples } from "./mongodb-history.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
+import { readConsumers, readReceiptsOf } from "./consumers.ts";
 import type { Document } from "./mongodb-client.ts";
-import { documentId, numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
+import { errorsOf, fieldsOf, messageInfo } from "./message-info.ts";
+import { documentId, numberOr } from "./mongodb-document.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { search } from "./search.ts";
 import { storeFigures } from "./store-figures.ts";
+import { readWaiting } from "./waiting.ts";
 
 /** How many letters one part of a command marks. */
 const PART = 1000;
@@ -28,25 +31,32 @@ const PART = 1000;
 export function createAdmin({ tables, receiptRetentionMs }: { tables: Tables; receiptRetentionMs: number }): Admin {
   return checkedAdmin({
     find: (query) => find(tables, query),
+    search: (query) => search(tables, query),
+    waiting: (query) => readWaiting(tables, query),
     relays: () => relayFigures(tables),
     figures: () => storeFigures(tables),
     samples: (query) => readSamples(tables, query),
     blocked: (query) => listBlocked(tables, query),
     pause: (relay) => setPaused(tables, relay, true),
     resume: (relay) => setPaused(tables, relay, false),
-    async rewind(relay) {
-      if ((await tables.relays.findOne({ _id: relay })) === null) throw noSuchRelay(relay);
-      throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
-        field: "relay",
-        fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
-      });
-    },
+    rewind: (relay) => refuseRewind(tables, relay),
+    rewindPreview: (relay) => refuseRewind(tables, relay),
     drop: (relay) => drop(tables, relay),
     dead: (query) => dead(tables, query),
     requeue: (choice, onProgress) => command(tables, "requeue", choice, onProgress),
     discard: (choice, onProgress) => command(tables, "discard", choice, onProgress),
     sent: (query) => readSent(tables, query),
     receipts: (query) => readReceipts(tables, query, receiptRetentionMs),
+    receiptsOf: (messages) => readReceiptsOf(tables, messages),
+    consumers: () => readConsumers(tables),
+  });
+}
+
+async function refuseRewind({ relays }: Tables, relay: string): Promise<never> {
+  if ((await relays.findOne({ _id: relay })) === null) throw noSuchRelay(relay);
+  throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
+    field: "relay",
+    fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
   });
 }
 
@@ -68,34 +78,6 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
     { $set: { now: "$$NOW" } },
   ]);
   return rows.map(messageInfo);
-}
-
-function messageInfo(row: Document): MessageInfo {
-  const document = presentable(row);
-  const status = statusOf(document);
-  return {
-    ...fieldsOf(document),
-    position: status === "scheduled" ? null : BigInt(document["position"] as number),
-    relay: (document["relay"] as string | undefined) ?? null,
-    status,
-    attempts: numberOr(document["attempts"], 0),
-    lastError: (document["last_error"] as string | null | undefined) ?? null,
-    publishedAt: (document["published_at"] as Date | undefined) ?? null,
-    deliverAt: status === "scheduled" ? (document["next_retry_at"] as Date) : null,
-  };
-}
-
-function statusOf({ status, waits, lease_until, now }: Document): MessageStatus {
-  if (status === "done") return "published";
-  if (status === "dead") return "dead";
-  if (status === "failed") return "retrying";
-  if (waits === "later") return "scheduled";
-  return status === "processing" && (lease_until as Date) > (now as Date) ? "processing" : "pending";
-}
-
-function fieldsOf(document: Document) {
-  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new StoredMessage(document);
-  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
 }
 
 function deadFilter(filter: DeadFilter, state: DeadLetter["state"]): Document {
@@ -142,7 +124,7 @@ async function dead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLe
     command: row["command"] as DeadLetter["command"],
     attempts: numberOr(row["attempts"], 0),
     lastError: row["last_error"] as string,
-    errors: (row["errors"] as { at: Date; error: string }[]).map(({ at, error }) => ({ at: at.toISOString(), error })),
+    errors: errorsOf(row),
     diedAt: row["died_at"] as Date,
   }));
 }

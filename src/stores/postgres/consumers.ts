@@ -86,7 +86,8 @@ export async function readConsumers(sql: SqlRunner, names: Names): Promise<Consu
   if (mayReadSamples) for (const [name, ms] of await sql.query(sampledSql(names))) note(name!, ms);
   const failures = receiptBytes > COUNTED_RECEIPT_BYTES ? null : await failedReceipts(sql, names);
   const failed = (name: string) =>
-    failures?.filter(({ consumer }) => consumerOf(consumer) === name).reduce((sum, { count }) => sum + count, 0) ?? null;
+    failures?.filter(({ consumer }) => consumerOf(consumer) === name).reduce((sum, { count }) => sum + count, 0) ??
+    null;
   return [...last]
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([consumer, ms]) => ({

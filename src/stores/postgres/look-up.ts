@@ -23,9 +23,6 @@ export function addLookUp(c: Conditions, query: Fields, byIndex: boolean): Condi
       .add(query.aggregateType, (p) => `aggregate_type = ${p}`)
       .add(query.aggregateId, (p) => `${also(p)}aggregate_id = ${p}`)
       // A message without a correlation of its own is the first of its chain.
-      .add(
-        query.correlationId,
-        (p) => `(${also(p)}correlation_id = ${p} or id = ${p} and correlation_id is null)`,
-      )
+      .add(query.correlationId, (p) => `(${also(p)}correlation_id = ${p} or id = ${p} and correlation_id is null)`)
   );
 }

@@ -18,9 +18,12 @@ import {
   type SearchScope,
 } from "./search-scope.ts";
 
+/** A page looks at so many messages of the log. */
+const LOOKED_AT = 20_000;
+
 /** A page of messages, by the statements that find them soonest. */
 export function search(transactions: PlannedTransactions, names: Names, query: MessageSearch): Promise<MessagePage> {
-  return transactions.read(IN_ORDER, (sql) => searchPage(query, partsOf({ sql, names, query })));
+  return transactions.read(IN_ORDER, (sql) => searchPage(query, partsOf({ sql, names, query }), LOOKED_AT));
 }
 
 function partsOf(scope: SearchScope): SearchPart[] {
@@ -86,7 +89,10 @@ function deadPart({ sql, names, query }: SearchScope, name: "dead" | "outlived")
       const top = after ?? (oldest === undefined ? undefined : String(oldest.first));
       const below = top === undefined ? "" : `and position < ${top}`;
       // By the index of ids, whatever else might give them in order.
-      const letters = query.id === undefined ? names.dead : `(select * from ${names.dead} where id = ${conditions.parameter(query.id)} offset 0)`;
+      const letters =
+        query.id === undefined
+          ? names.dead
+          : `(select * from ${names.dead} where id = ${conditions.parameter(query.id)} offset 0)`;
       const relay = query.relay === undefined ? "" : `and relay = ${conditions.parameter(query.relay)}`;
       const of = (state: string) =>
         `(select * from ${letters} d where state = '${state}' ${relay} ${below} order by position desc limit ${sight})`;
@@ -134,7 +140,13 @@ function retryingPart(scope: SearchScope): SearchPart {
 
 /** In the order of their ids, which hold the time of delivery unless callers chose them. */
 function scheduledPart({ sql, names, query }: SearchScope): SearchPart {
-  const info = ownInfo({ relay: "null", status: "scheduled", attempts: "0", lastError: "null", deliverAt: "deliver_at" });
+  const info = ownInfo({
+    relay: "null",
+    status: "scheduled",
+    attempts: "0",
+    lastError: "null",
+    deliverAt: "deliver_at",
+  });
   return {
     name: "scheduled",
     newestFirst: false,

@@ -139,10 +139,7 @@ export async function sizes(sql: SqlRunner, names: Names): Promise<Sizes> {
   };
 }
 
-export async function failedReceipts(
-  sql: SqlRunner,
-  names: Names,
-): Promise<{ consumer: string; count: number }[]> {
+export async function failedReceipts(sql: SqlRunner, names: Names): Promise<{ consumer: string; count: number }[]> {
   const rows = await sql.query(
     `select r.consumer, count(*) from ${names.receipt} r where r.status = 'failed' group by r.consumer`,
   );

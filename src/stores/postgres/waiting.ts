@@ -57,7 +57,10 @@ async function unreadSql(sql: SqlRunner, names: Names, relay: string, lane: numb
   const [horizon, running, from] = row;
   const some = (where: string) =>
     `select m.position, m.stream, m.key from ${names.message} m where m.position >= ${from} and ${where} order by m.xid`;
-  const late = running === "" ? nothing : `select m.* from unnest('{${running}}'::xid8[]) x cross join lateral (${some(OF_ONE)} offset 0) m`;
+  const late =
+    running === ""
+      ? nothing
+      : `select m.* from unnest('{${running}}'::xid8[]) x cross join lateral (${some(OF_ONE)} offset 0) m`;
   return `(${some(`m.xid >= '${horizon}'::xid8`)} limit ${LOOKED_AT}) union all (${late})`;
 }
 

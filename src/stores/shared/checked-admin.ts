@@ -206,7 +206,8 @@ export function checkedAdmin(admin: Admin): Admin {
     blocked: async (query) => admin.blocked(fields("admin.blocked", query, BLOCKED_QUERY)),
     pause: async (relay) => admin.pause(relayName("admin.pause", relay)),
     resume: async (relay) => admin.resume(relayName("admin.resume", relay)),
-    rewind: async (relay, target) => admin.rewind(relayName("admin.rewind", relay), rewindTarget("admin.rewind", target)),
+    rewind: async (relay, target) =>
+      admin.rewind(relayName("admin.rewind", relay), rewindTarget("admin.rewind", target)),
     rewindPreview: async (relay, target) =>
       admin.rewindPreview(relayName("admin.rewindPreview", relay), rewindTarget("admin.rewindPreview", target)),
     drop: async (relay) => admin.drop(relayName("admin.drop", relay)),

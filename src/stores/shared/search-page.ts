@@ -37,23 +37,26 @@ export interface SearchPart {
   read(refs: readonly string[]): Promise<MessageInfo[]>;
 }
 
-/** A page looks at so many messages, and reads so many to find out what became of them. */
-const LOOKED_AT = 20_000;
+/** A page reads so many messages to find out what became of them. */
 const READ = 2000;
 /** As many at once where not all that are read are wanted. */
 const PART = 500;
 
 /**
- * A page of a search through the parts of a store, one after the other. It ends when it is full, or when its budget is
+ * A page of a search through the parts of a store, one after the other, that looks at so many messages. It ends when it is full, or when its budget is
  * used up: then it says how far it came. One message more than has room is looked for, so that the last page knows it is.
  */
-export async function searchPage(query: MessageSearch, parts: readonly SearchPart[]): Promise<MessagePage> {
+export async function searchPage(
+  query: MessageSearch,
+  parts: readonly SearchPart[],
+  lookedAt: number,
+): Promise<MessagePage> {
   const place = readPlace(query);
   const from = place === undefined ? 0 : parts.findIndex(({ name }) => name === place.part);
   if (from === -1 || (place?.after != null && !parts[from]!.isRef(place.after)))
     throw noPlace("is not `next` of a page");
   const messages: MessageInfo[] = [];
-  let [room, sight, left] = [query.limit ?? DEFAULT_PAGE, LOOKED_AT, READ];
+  let [room, sight, left] = [query.limit ?? DEFAULT_PAGE, lookedAt, READ];
   let lookedBackTo: Date | null = null;
   const endAt = (part: SearchPart, after: string | undefined): MessagePage => {
     const next = writePlace(query, { part: part.name, after: after ?? null });

@@ -86,18 +86,23 @@ export const consumerCases: readonly StoreCase[] = [
       await receive(context, "payments", uuidv7(), "processed");
       await ledger.fail(receiptOf("payments", uuidv7()), "no");
       await ledger.fail(receiptOf("mail", "chosen"), "no");
-      const counts = { published: 0, retried: 0, dead: 0, unavailable: 0, processed: 3, duplicate: 0, failed: 0, rejected: 0 };
+      const counts = {
+        published: 0,
+        retried: 0,
+        dead: 0,
+        unavailable: 0,
+        processed: 3,
+        duplicate: 0,
+        failed: 0,
+        rejected: 0,
+      };
       const sample = { owner: "o", lastError: undefined, ...counts };
       await context.store.history?.record({ of: { consumer: "skips" }, ...sample });
       await context.store.history?.record({ of: { relay: "no consumer" }, ...sample });
       const found = await admin.consumers();
       assert.deepEqual(
         found.map(({ consumer, failed }) => [consumer, failed]),
-        [
-          ["mail", 1],
-          ["payments", 1],
-          ...(context.store.history === undefined ? [] : [["skips", 0]]),
-        ],
+        [["mail", 1], ["payments", 1], ...(context.store.history === undefined ? [] : [["skips", 0]])],
       );
       assert.ok(found.every(({ lastReceivedAt }) => Math.abs((lastReceivedAt?.getTime() ?? 0) - Date.now()) < 120_000));
     },

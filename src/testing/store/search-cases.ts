@@ -100,7 +100,12 @@ export const searchCases: readonly StoreCase[] = [
       // Of one transaction, of many, with and without a key.
       await enqueue(context, ...numbered(1, 12, { headers: { correlationId: "c" } }));
       for (const n of range(13, 18)) await enqueue(context, message(n, { headers: { correlationId: "c" } }));
-      const keyless = range(19, 25).map((n) => ({ stream: "s", type: "t", payload: n, headers: { correlationId: "c" } }));
+      const keyless = range(19, 25).map((n) => ({
+        stream: "s",
+        type: "t",
+        payload: n,
+        headers: { correlationId: "c" },
+      }));
       await enqueue(context, ...keyless);
       const consumer = await joined(context.store);
       await consumer.drain();
@@ -269,7 +274,19 @@ export const searchCases: readonly StoreCase[] = [
     async run(context) {
       const { admin } = context.store;
       await joined(context.store);
-      const texts = [`'; drop table message; --`, `"x"`, "\\", "%", "_", "$1", "{$gt:''}", "k\u202Ek", "null", "🧾", "a,b"];
+      const texts = [
+        `'; drop table message; --`,
+        `"x"`,
+        "\\",
+        "%",
+        "_",
+        "$1",
+        "{$gt:''}",
+        "k\u202Ek",
+        "null",
+        "🧾",
+        "a,b",
+      ];
       await enqueue(
         context,
         ...texts.map((text) =>

@@ -48,7 +48,11 @@ export const waitingCases: readonly StoreCase[] = [
     name: "shows what a dead letter holds up, and what a relay has in hand",
     async run(context) {
       const { admin } = context.store;
-      const consumer = await joined(context.store, {}, { judge: ({ type }) => (type === "bad" ? dead(1, true) : PUBLISHED) });
+      const consumer = await joined(
+        context.store,
+        {},
+        { judge: ({ type }) => (type === "bad" ? dead(1, true) : PUBLISHED) },
+      );
       await enqueue(context, message(1, { type: "bad" }), ...numbered(2, 3));
       await consumer.drain();
       assert.deepEqual(payloads(await admin.waiting({ relay: "r", stream: "s", key: "k" })), [2, 3]);
