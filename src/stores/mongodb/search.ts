@@ -175,14 +175,14 @@ async function indexFor(outbox: Table, { correlationId, aggregateId, key, status
 }
 
 /** Dead letters in the order of their positions, of both states in which a letter is dead. */
-function deadPart({ dead }: Tables, { status: _, ...query }: MessageSearch): SearchPart {
+function deadPart({ dead }: Tables, query: MessageSearch): SearchPart {
   const documents = new Documents(letterInfo);
   const { relay } = query;
   const index = relay === undefined ? "txbox_letters" : "txbox_letters_of_relay";
   const letters = { state: { $in: ["dead", "discarded"] }, ...(relay === undefined ? {} : { relay }) };
   return documents.part("dead", (after, budget) => {
     const filter = { $and: [letters, range(query), behind(after)] };
-    return walk(documents, { table: dead, index, filter }, conditionsOf(query), budget);
+    return walk(documents, { table: dead, index, filter }, conditionsOf(query, false), budget);
   });
 }
 
@@ -200,8 +200,8 @@ function range({ since, until }: MessageSearch): Document {
   };
 }
 
-/** What the document itself tells. */
-function conditionsOf(query: MessageSearch): Document {
+/** What the document itself tells. A dead letter has no status but its state. */
+function conditionsOf(query: MessageSearch, withStatus = true): Document {
   const fields = {
     stream: query.stream,
     event_type: query.type,
@@ -213,7 +213,7 @@ function conditionsOf(query: MessageSearch): Document {
     created_at: query.until === undefined ? undefined : { $lt: query.until },
   };
   const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
-  return { ...given, ...(query.status === undefined ? {} : STATUS[query.status]) };
+  return { ...given, ...(withStatus && query.status !== undefined ? STATUS[query.status] : {}) };
 }
 
 const HELD = { $and: [{ $eq: ["$status", "processing"] }, { $gt: ["$lease_until", "$$NOW"] }] };

@@ -42,7 +42,9 @@ export function noPlace(what: string): TxboxError {
   });
 }
 
-function nameOf({ after: _, limit: __, ...search }: MessageSearch): string {
-  const given = Object.entries(search).toSorted(([a], [b]) => (a < b ? -1 : 1));
+function nameOf(query: MessageSearch): string {
+  const given = Object.entries(query)
+    .filter(([field]) => field !== "after" && field !== "limit")
+    .toSorted(([a], [b]) => (a < b ? -1 : 1));
   return createHash("sha256").update(JSON.stringify(given)).digest("hex").slice(0, 16);
 }
