@@ -1,7 +1,32 @@
 import type { AttemptError, MessageInfo, MessageStatus } from "../../core/contracts.ts";
 import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
+import { init } from "./migrations/0001-init.ts";
 import type { Row } from "./postgres-client.ts";
-import type { Names } from "./postgres-names.ts";
+import { renameDefaults, type Names } from "./postgres-names.ts";
+
+/** What the view `message_status` says of messages in the log, in its own words, and where it takes them from. */
+const STATUS =
+  /create view "txbox"\."message_status" as([^]*?)union all/.exec("sql" in init ? init.sql : "")?.[1] ?? "";
+const MESSAGES = '"txbox"."all_message" m';
+
+/** The view over other rows than those of all segments, so that no others are planned for. */
+export function statusOver(names: Names, messages: string): string {
+  const [columns = "", joins = ""] = STATUS.split(MESSAGES);
+  return `${renameDefaults(columns, names)} (${messages}) m ${renameDefaults(joins, names)}`;
+}
+
+/** Rows at these positions, which are written out. */
+export function rowsAt(table: string, positions: readonly string[]): string {
+  return `select * from ${table} where position in (${positions.join(", ")})`;
+}
+
+/** Messages at these positions, be they in the log or kept beyond their segment. */
+export function messagesAt(names: Names, positions: readonly string[]): string {
+  const list = positions.join(", ");
+  return `${rowsAt(names.message, positions)}
+    union all select * from ${names.kept_message} where position in (${list})
+      and position not in (select position from ${names.message} where position in (${list}))`;
+}
 
 /**
  * Messages as people see them, from a query over `message_status` that is in order and limited already. Errors with their

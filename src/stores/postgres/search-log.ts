@@ -2,6 +2,7 @@ import type { Budget, Chunk, SearchPart } from "../shared/search-page.ts";
 import { epochMs } from "./log-message.ts";
 import { CLOCK_SLACK_MS, endOfTime, logSegments, type LogSegment } from "./log-segments.ts";
 import { isIndexed } from "./look-up.ts";
+import { rowsAt } from "./message-info.ts";
 import { BY_POSITION, chunkOf, lookThrough, readStatus, searchConditions, type SearchScope } from "./search-scope.ts";
 
 /** A key of many messages is found among the newest, before an index has to tell where all of its messages are. */
@@ -19,7 +20,7 @@ export function logPart(scope: SearchScope): SearchPart {
     name: "log",
     newestFirst: true,
     ...BY_POSITION,
-    read: (positions) => readStatus(scope, positions),
+    read: (positions) => readStatus(scope, rowsAt(names.message, positions)),
     async next(after, budget) {
       segments ??= await logSegments(sql, names);
       const before = after === undefined ? await startOf(scope, segments) : BigInt(after);

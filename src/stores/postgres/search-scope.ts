@@ -3,7 +3,7 @@ import type { Chunk } from "../shared/search-page.ts";
 import { Conditions } from "./conditions.ts";
 import { dueSql, epochMs } from "./log-message.ts";
 import { addLookUp } from "./look-up.ts";
-import { infoSql, messageInfo } from "./message-info.ts";
+import { infoSql, messageInfo, statusOver } from "./message-info.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -34,13 +34,12 @@ export function searchConditions(query: MessageSearch, indexed = false): Conditi
     .add(query.until?.toISOString(), (p) => `created_at < ${p}::timestamptz`);
 }
 
-/** Messages at these positions. They are written out, so that only their segments are read. */
-export async function readStatus({ sql, names, query }: SearchScope, positions: readonly string[]) {
+/** Messages, by a query for their rows, as the relays see them. */
+export async function readStatus({ sql, names, query }: SearchScope, messages: string): Promise<MessageInfo[]> {
   const c = searchConditions(query)
     .add(query.relay, (p) => `relay = ${p}`)
-    .add(query.status, (p) => `status = ${p}`)
-    .and(`position in (${positions.join(", ")})`);
-  const rows = `select * from ${names.message_status} s ${c.where}`;
+    .add(query.status, (p) => `status = ${p}`);
+  const rows = `select * from (${statusOver(names, messages)}) s ${c.where}`;
   return (await sql.query(infoSql(names, rows, NEWEST_FIRST), c.params)).map(messageInfo);
 }
 

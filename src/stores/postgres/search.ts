@@ -4,7 +4,7 @@ import { Conditions } from "./conditions.ts";
 import { epochMs, messageColumns } from "./log-message.ts";
 import { logSegments } from "./log-segments.ts";
 import { isIndexed } from "./look-up.ts";
-import { messageInfo, ownInfo } from "./message-info.ts";
+import { messageInfo, messagesAt, ownInfo, rowsAt } from "./message-info.ts";
 import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 import { logPart } from "./search-log.ts";
@@ -47,7 +47,7 @@ function keptPart(scope: SearchScope): SearchPart {
     name: "kept",
     newestFirst: false,
     ...BY_POSITION,
-    read: (positions) => readStatus(scope, positions),
+    read: (positions) => readStatus(scope, rowsAt(names.kept_message, positions)),
     async next(after, { part }) {
       const c = searchConditions(query);
       if (after !== undefined) c.and(`position < ${after}`);
@@ -113,7 +113,7 @@ function retryingPart(scope: SearchScope): SearchPart {
     name: "retrying",
     newestFirst: true,
     ...BY_POSITION,
-    read: (positions) => readStatus(scope, positions),
+    read: (positions) => readStatus(scope, messagesAt(names, positions)),
     async next(after, { sight, part }) {
       const c = new Conditions().add(query.relay, (p) => `r.name = ${p}`);
       const below = after === undefined ? "" : `and b.position < ${after}`;

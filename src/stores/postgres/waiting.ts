@@ -2,7 +2,7 @@ import type { MessageInfo, WaitingQuery } from "../../core/contracts.ts";
 import { laneOf } from "../../core/lane.ts";
 import { DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { firstSegment, OF_ONE } from "./backlogs.ts";
-import { infoSql, messageInfo } from "./message-info.ts";
+import { infoSql, messageInfo, messagesAt, statusOver } from "./message-info.ts";
 import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
@@ -65,7 +65,7 @@ async function unreadSql(sql: SqlRunner, names: Names, relay: string, lane: numb
 }
 
 async function openAt(sql: SqlRunner, names: Names, relay: string, positions: readonly string[]) {
-  const rows = `select * from ${names.message_status} where relay = $1::text and status in ('pending', 'processing', 'retrying')
-    and position in (${positions.join(", ")})`;
+  const rows = `select * from (${statusOver(names, messagesAt(names, positions))}) s
+    where relay = $1::text and status in ('pending', 'processing', 'retrying')`;
   return (await sql.query(infoSql(names, rows, "position"), [relay])).map(messageInfo);
 }

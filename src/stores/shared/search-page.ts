@@ -41,6 +41,8 @@ export interface SearchPart {
 const READ = 2000;
 /** As many at once where not all that are read are wanted. */
 const PART = 500;
+/** What is found soon need not be looked for far: so many messages are looked at first, then twice as many, and so on. */
+const FIRST_LOOK = 1000;
 
 /**
  * A page of a search through the parts of a store, one after the other, that looks at so many messages. It ends when it is full, or when its budget is
@@ -58,6 +60,7 @@ export async function searchPage(
   const messages: MessageInfo[] = [];
   let [room, sight, left] = [query.limit ?? DEFAULT_PAGE, lookedAt, READ];
   let lookedBackTo: Date | null = null;
+  let look = FIRST_LOOK;
   const endAt = (part: SearchPart, after: string | undefined): MessagePage => {
     const next = writePlace(query, { part: part.name, after: after ?? null });
     return { messages, next, lookedBackTo };
@@ -67,7 +70,8 @@ export async function searchPage(
     for (;;) {
       if (sight <= 0 || left <= 0) return endAt(part, after);
       const wanted = query.status === undefined && query.relay === undefined ? room + 1 : Math.max(PART, room + 1);
-      const chunk = await part.next(after, { sight, part: Math.min(wanted, left) });
+      const chunk = await part.next(after, { sight: Math.min(sight, look), part: Math.min(wanted, left) });
+      look *= 2;
       if (chunk === undefined) break;
       sight -= Math.max(1, chunk.seen);
       left -= chunk.refs.length;

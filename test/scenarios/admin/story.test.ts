@@ -71,7 +71,7 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     const inbox = createInbox({ store: payments, consumer: "payments" });
     inbox.on("order_placed", async (tx, message) => {
       if (tries++ === 0) throw new Error("the bank is busy");
-      await outbox.enqueue(tx as never, [
+      await outbox.enqueue(tx, [
         { stream: "payments", type: "payment_taken", key: "4711", payload: { of: message.id } },
         { stream: "mail", type: "receipt_wanted", payload: {} },
       ]);
@@ -94,7 +94,7 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     const back = createInProcessBus();
     const shop = createInbox({ store: orders.store, consumer: "shop" });
     shop.on("payment_taken", async (tx) => {
-      await orders.outbox.enqueue(tx as never, { stream: "orders", type: "order_paid", payload: {}, key: "4711" });
+      await orders.outbox.enqueue(tx, { stream: "orders", type: "order_paid", payload: {}, key: "4711" });
     });
     await shop.start(back);
     await relayed(payments, "to-shop", back);
@@ -254,12 +254,12 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     [undefined, "", {}, /id/],
     [undefined, { $gt: "" }, {}, /id/],
     [undefined, "a", { most: 0 }, /most/],
-    [undefined, "a", { moist: 5 }, /most/],
+    [undefined, "a", { moist: 5 } as object, /most/],
     [undefined, "x".repeat(5000), {}, /id/],
   ])("refuses %o, %o, %o", async (given, id, options, what) => {
     const error = expect.objectContaining({ code: "invalid_option", message: expect.stringMatching(what) });
-    await expect(
-      readStory((given === undefined ? stores : given) as never, id as never, options as object),
-    ).rejects.toEqual(error);
+    await expect(readStory((given === undefined ? stores : given) as never, id as never, options)).rejects.toEqual(
+      error,
+    );
   });
 });
