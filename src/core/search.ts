@@ -18,7 +18,7 @@ export interface MessageSearch {
   type?: string;
   status?: MessageStatus;
   relay?: string;
-  /** Enqueued from `since` on and before `until`. What was scheduled is there too when it was due in this time. */
+  /** Enqueued from `since` on and before `until`. What was scheduled may count by when it was due as well. */
   since?: Date;
   until?: Date;
   /** `next` of the page before, of the same search. */

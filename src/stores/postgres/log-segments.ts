@@ -45,7 +45,9 @@ export async function positionAt(sql: SqlRunner, names: Names, segment: LogSegme
          from (select m.position, m.id, m.created_at from ${names.message} m
            where ${within} and m.position >= p.middle order by m.position limit 3) m) m
        where p.low <= p.high and p.n < 64)
-     select low from probe order by n desc limit 1`,
+     select coalesce((select min(m.position) from (select m.position, m.id, m.created_at from ${names.message} m
+         where ${within} and m.position >= p.low order by m.position limit 10) m where ${dueSql("m")} >= $1::text::timestamptz), p.low)
+     from (select low from probe order by n desc limit 1) p`,
     [time.toISOString()],
   );
   return row?.[0] == null ? segment.first : BigInt(row[0]);
@@ -59,6 +61,7 @@ export async function endOfTime(
   time: Date,
 ): Promise<bigint> {
   const late = new Date(Math.min(time.getTime() + CLOCK_SLACK_MS, Date.now() + DAY_MS));
-  const segment = segments.find(({ openedAt }) => openedAt !== undefined && openedAt <= late.getTime());
+  const segment =
+    segments.find(({ openedAt }) => openedAt !== undefined && openedAt <= late.getTime()) ?? segments.at(-1);
   return segment === undefined ? 0n : positionAt(sql, names, segment, late);
 }

@@ -45,8 +45,9 @@ export function logPart(scope: SearchScope): SearchPart {
 }
 
 /** Positions are looked at below this one; undefined: all. */
-async function startOf({ sql, names, query: { until } }: SearchScope, segments: readonly LogSegment[]) {
-  return until === undefined ? undefined : endOfTime(sql, names, segments, until);
+async function startOf({ sql, names, query }: SearchScope, segments: readonly LogSegment[]) {
+  const { until } = query;
+  return until === undefined || isIndexed(query) ? undefined : endOfTime(sql, names, segments, until);
 }
 
 /** All that is left was enqueued before the time that is asked for. */
