@@ -118,8 +118,9 @@ function outboxPart({ outbox }: Tables, query: MessageSearch): SearchPart {
     const filter = { $and: [behind(after), range(query)] };
     if (index === "txbox_newest") return walk(documents, { table: outbox, index, filter }, conditions, budget);
     if (index === "txbox_key") {
-      const ofKey = { $and: [{ key: query.key }, filter] };
-      return walk(documents, { table: outbox, index, filter: ofKey, sort: { position: -1 } }, conditions, budget);
+      const { key, ...others } = conditions;
+      const ofKey = { $and: [{ key }, filter] };
+      return walk(documents, { table: outbox, index, filter: ofKey, sort: { position: -1 } }, others, budget);
     }
     const found = await read(outbox, [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)], index);
     return documents.chunk(found, budget.part, undefined, found.length);
@@ -137,9 +138,11 @@ async function walk(
   const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
   const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
   if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
-  const fields = { _id: 1, position: 1, created_at: 1 };
-  const [last] = await table.find(filter, { sort, skip: looked - 1, limit: 1, projection: fields, hint: index });
-  return documents.chunk(found, part, last, looked);
+  // All of it is in the index, so that what is skipped is not read.
+  const place = { sort, skip: looked - 1, limit: 1, projection: { _id: 1, position: 1 }, hint: index };
+  const [last] = await table.find(filter, place);
+  const time = last && (await table.findOne({ _id: last["_id"] }, { projection: { created_at: 1 } }));
+  return documents.chunk(found, part, last && { ...last, ...time }, looked);
 }
 
 /** One that was stored by an inbox has another `_id`: under an id there are few. */
