@@ -8,7 +8,7 @@ import { PER_MS } from "./mongodb-sequence.ts";
 import type { Table } from "./table.ts";
 
 /** A page looks at so many documents of the outbox. */
-const LOOKED_AT = 10_000;
+const LOOKED_AT = 5000;
 /** Open work of one kind is read by its own index while there is no more of it. */
 const LISTED = 5000;
 /** Positions run ahead of the time by less than this. */
@@ -138,11 +138,9 @@ async function walk(
   const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
   const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
   if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
-  // All of it is in the index, so that what is skipped is not read.
-  const place = { sort, skip: looked - 1, limit: 1, projection: { _id: 1, position: 1 }, hint: index };
-  const [last] = await table.find(filter, place);
-  const time = last && (await table.findOne({ _id: last["_id"] }, { projection: { created_at: 1 } }));
-  return documents.chunk(found, part, last && { ...last, ...time }, looked);
+  const fields = { _id: 1, position: 1, created_at: 1 };
+  const [last] = await table.find(filter, { sort, skip: looked - 1, limit: 1, projection: fields, hint: index });
+  return documents.chunk(found, part, last, looked);
 }
 
 /** One that was stored by an inbox has another `_id`: under an id there are few. */

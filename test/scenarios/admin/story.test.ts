@@ -247,14 +247,14 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     expect(later).toMatchObject({ position: null, deliveries: [{ relay: null, status: "scheduled", deliverAt }] });
   });
 
-  it.each([
+  it.each<[unknown, unknown, object, RegExp]>([
     [{}, "a", {}, /stores/],
     [null, "a", {}, /stores/],
     [{ orders: {} }, "a", {}, /stores/],
     [undefined, "", {}, /id/],
     [undefined, { $gt: "" }, {}, /id/],
     [undefined, "a", { most: 0 }, /most/],
-    [undefined, "a", { moist: 5 } as object, /most/],
+    [undefined, "a", { moist: 5 }, /most/],
     [undefined, "x".repeat(5000), {}, /id/],
   ])("refuses %o, %o, %o", async (given, id, options, what) => {
     const error = expect.objectContaining({ code: "invalid_option", message: expect.stringMatching(what) });
