@@ -36,7 +36,7 @@ describe("the packed tarball", () => {
   });
 
   test("every store, every broker, everything to observe with, the adapter kit, config and testing are exported", () => {
-    const folders = "{stores,brokers,observability}/*/index,{adapter,config,testing}/index";
+    const folders = "{stores,brokers,observability}/*/index,{adapter,admin,config,testing}/index";
     const sources = globSync(`src/{index,${folders}}.ts`, { cwd: root });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });
