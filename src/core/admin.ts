@@ -1,6 +1,14 @@
 import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName } from "./changes.ts";
 import type { AttemptError, ReceiptStatus } from "./contracts.ts";
 import type { Message } from "./message.ts";
+import type {
+  ConsumerInfo,
+  MessagePage,
+  MessageReceipt,
+  MessageSearch,
+  RewindPreview,
+  WaitingQuery,
+} from "./search.ts";
 
 /** What people and tools see and change of a store: its history, its figures, its dead letters, what is wrong with it. */
 
@@ -45,6 +53,8 @@ export interface MessageInfo extends Omit<Message, "position"> {
   status: MessageStatus;
   attempts: number;
   lastError: string | null;
+  /** Failed attempts that are known with their times, oldest first; a store may keep those of open and dead messages only. */
+  errors: AttemptError[];
   publishedAt: Date | null;
   deliverAt: Date | null;
 }
@@ -307,6 +317,13 @@ export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: D
  */
 export interface Admin {
   find(query: MessageQuery): Promise<MessageInfo[]>;
+  /** Messages page by page, newest first. A page costs about the same however long the log is. */
+  search(query: MessageSearch): Promise<MessagePage>;
+  /**
+   * The open messages of a key, oldest first: the one that fails in front and what waits behind it. A dead letter that
+   * holds the key is not among them. Of messages that the relay has not read yet, the first 10,000 are looked at.
+   */
+  waiting(query: WaitingQuery): Promise<MessageInfo[]>;
   relays(): Promise<RelayInfo[]>;
   /** Relays and everything else that monitoring needs, seen at one moment. */
   figures(): Promise<StoreFigures>;
@@ -315,6 +332,8 @@ export interface Admin {
   pause(relay: string): Promise<void>;
   resume(relay: string): Promise<void>;
   rewind(relay: string, target: RewindTarget): Promise<void>;
+  /** What `rewind` would send again. Refused where it would be. */
+  rewindPreview(relay: string, target: RewindTarget): Promise<RewindPreview>;
   drop(relay: string): Promise<void>;
   dead(query: DeadQuery): Promise<DeadLetter[]>;
   deadGroups(query: DeadGroupQuery): Promise<DeadGroup[]>;
@@ -344,6 +363,10 @@ export interface Admin {
   sent(query: SentQuery): Promise<SentPage>;
   /** What a consumer of this store knows of messages, of whichever store: one answer for each, in order. */
   receipts(query: ReceiptQuery): Promise<ReceiptInfo[]>;
+  /** The receipts that all consumers of this store have of these messages (1 to 1,000), by message and consumer. */
+  receiptsOf(messages: ReceiptQuery["messages"]): Promise<MessageReceipt[]>;
+  /** Consumers with receipts in this store or samples of this day, by name. */
+  consumers(): Promise<ConsumerInfo[]>;
 }
 
 // ── Finding what is wrong ───────────────────────────────────────────────────────────────────────────────────────

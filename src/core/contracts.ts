@@ -399,3 +399,4 @@ export interface Clock {
 export type { Cause };
 export type * from "./admin.ts";
 export type * from "./changes.ts";
+export type * from "./search.ts";

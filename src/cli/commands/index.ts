@@ -7,6 +7,7 @@ import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
 import { doctorCommand } from "./doctor.ts";
 import { exporterCommand } from "./exporter.ts";
+import { findCommand } from "./find.ts";
 import { grantsCommand } from "./grants.ts";
 import { maintainCommand } from "./maintain.ts";
 import { migrateCommand } from "./migrate.ts";
@@ -16,6 +17,7 @@ import { relayCommand } from "./relay.ts";
 import { relaysCommand } from "./relays.ts";
 import { replayCommand } from "./replay.ts";
 import { statusCommand } from "./status.ts";
+import { storyCommand } from "./story.ts";
 
 /** In the order of the help text. */
 export const COMMANDS: readonly Command[] = [
@@ -24,6 +26,8 @@ export const COMMANDS: readonly Command[] = [
   relayCommand,
   adminCommand,
   statusCommand,
+  findCommand,
+  storyCommand,
   blockedCommand,
   exporterCommand,
   deadCommand,

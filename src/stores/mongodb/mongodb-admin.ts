@@ -1,18 +1,21 @@
-import type { Admin, Author, MessageInfo, MessageQuery, MessageStatus } from "../../core/contracts.ts";
+import type { Admin, Author, MessageInfo, MessageQuery } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readSamples } from "./mongodb-history.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
 import { Changes, listChanges, type ChangesOptions } from "./changes.ts";
+import { readConsumers, readReceiptsOf } from "./consumers.ts";
 import { commandDead, editLetter, listDead, originalOf } from "./dead-admin.ts";
 import { deadGroups } from "./dead-groups.ts";
+import { messageInfo } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
-import { fieldsOf, numberOr, presentable } from "./mongodb-document.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { search } from "./search.ts";
 import { storeFigures } from "./store-figures.ts";
+import { readWaiting } from "./waiting.ts";
 
 export interface AdminOptions extends ChangesOptions {
   receiptRetentionMs: number;
@@ -31,19 +34,16 @@ function adminBy(author: Author | undefined, options: AdminOptions): Admin {
     by: (other) => adminBy(other, options),
     changes: (query) => listChanges(tables, query),
     find: (query) => find(tables, query),
+    search: (query) => search(tables, query),
+    waiting: (query) => readWaiting(tables, query),
     relays: () => relayFigures(tables),
     figures: () => storeFigures(tables),
     samples: (query) => readSamples(tables, query),
     blocked: (query) => listBlocked(tables, query),
     pause: (relay) => setPaused(tables, changes, relay, true),
     resume: (relay) => setPaused(tables, changes, relay, false),
-    async rewind(relay) {
-      await requireRelay(tables, relay);
-      throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
-        field: "relay",
-        fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
-      });
-    },
+    rewind: (relay) => refuseRewind(tables, relay),
+    rewindPreview: (relay) => refuseRewind(tables, relay),
     drop: (relay) => drop(tables, changes, relay),
     dead: (query) => listDead(tables, query),
     deadGroups: (query) => deadGroups(tables, query),
@@ -53,7 +53,17 @@ function adminBy(author: Author | undefined, options: AdminOptions): Admin {
     original: (letter) => originalOf(tables, letter),
     sent: (query) => readSent(tables, query),
     receipts: (query) => readReceipts(tables, query, receiptRetentionMs),
+    receiptsOf: (messages) => readReceiptsOf(tables, messages),
+    consumers: () => readConsumers(tables),
   };
+}
+
+async function refuseRewind(tables: Tables, relay: string): Promise<never> {
+  await requireRelay(tables, relay);
+  throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
+    field: "relay",
+    fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
+  });
 }
 
 async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInfo[]> {
@@ -74,29 +84,6 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
     { $set: { now: "$$NOW" } },
   ]);
   return rows.map(messageInfo);
-}
-
-function messageInfo(row: Document): MessageInfo {
-  const document = presentable(row);
-  const status = statusOf(document);
-  return {
-    ...fieldsOf(document),
-    position: status === "scheduled" ? null : BigInt(document["position"] as number),
-    relay: (document["relay"] as string | undefined) ?? null,
-    status,
-    attempts: numberOr(document["attempts"], 0),
-    lastError: (document["last_error"] as string | null | undefined) ?? null,
-    publishedAt: (document["published_at"] as Date | undefined) ?? null,
-    deliverAt: status === "scheduled" ? (document["next_retry_at"] as Date) : null,
-  };
-}
-
-function statusOf({ status, waits, lease_until, now }: Document): MessageStatus {
-  if (status === "done") return "published";
-  if (status === "dead") return "dead";
-  if (status === "failed") return "retrying";
-  if (waits === "later") return "scheduled";
-  return status === "processing" && (lease_until as Date) > (now as Date) ? "processing" : "pending";
 }
 
 async function requireRelay({ relays }: Tables, relay: string): Promise<void> {

@@ -53,6 +53,8 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
           partialFilterExpression: { status: "done" },
           expireAfterSeconds: seconds(retentionMs),
         },
+        // From the newest back, for those who look for messages.
+        { name: "txbox_newest", key: { position: 1, _id: 1 } },
         { name: "txbox_message_id", key: { message_id: 1 }, partialFilterExpression: present("message_id") },
         { name: "txbox_key", key: { key: 1, position: 1 }, partialFilterExpression: present("key") },
         { name: "txbox_aggregate", key: { aggregate_id: 1 }, partialFilterExpression: present("aggregate_id") },

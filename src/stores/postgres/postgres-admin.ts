@@ -1,4 +1,4 @@
-import type { Admin, Author, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
+import type { Admin, Author, MessageInfo, MessageQuery, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { rewindDetails } from "../shared/change-details.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
@@ -9,15 +9,20 @@ import { Conditions } from "./conditions.ts";
 import { deadGroups } from "./dead-groups.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
 import { editLetter, originalOf } from "./edits.ts";
-import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
-import { BY_INDEX, FIGURES, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
-import { textArray, type Database, type Row, type SqlRunner } from "./postgres-client.ts";
+import { readConsumers, readReceiptsOf } from "./consumers.ts";
+import { addLookUp } from "./look-up.ts";
+import { infoSql, messageInfo } from "./message-info.ts";
+import { BY_INDEX, FIGURES, FIRST_ONLY, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
+import { textArray, type Database, type SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { readSamples } from "./postgres-history.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { rewindPreview } from "./rewind-preview.ts";
+import { search } from "./search.ts";
 import { storeFigures, type Retention } from "./store-figures.ts";
+import { readWaiting } from "./waiting.ts";
 
 export interface AdminOptions {
   database: Database;
@@ -39,6 +44,8 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     by: (other) => adminBy(other, transactions, options),
     changes: (query) => transactions.read(IN_ORDER, (reading) => listChanges(reading, names, query)),
     find: (query) => find(transactions, names, query),
+    search: (query) => search(transactions, names, query),
+    waiting: (query) => readWaiting(transactions, names, query, noSuchRelay),
     relays: () => transactions.read(FIGURES, (reading) => relayFigures(reading, names)),
     figures: () => transactions.read(FIGURES, (reading) => storeFigures(reading, names, retention)),
     samples: (query) => transactions.read(BY_INDEX, (reading) => readSamples(reading, names, query)),
@@ -46,6 +53,7 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     pause: (relay) => setPaused(transactions, names, relay, true, author),
     resume: (relay) => setPaused(transactions, names, relay, false, author),
     rewind: (relay, target) => rewind(transactions, names, relay, target, author),
+    rewindPreview: (relay, target) => rewindPreview(transactions, names, relay, target, noSuchRelay),
     drop: (relay) =>
       transactions.write(BY_INDEX, async (sql) => {
         const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
@@ -60,46 +68,20 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     original: (letter) => originalOf(transactions, names, letter),
     sent: (query) => readSent(transactions, names, query, noSuchRelay),
     receipts: (query) => readReceipts(transactions, names, query, receiptRetentionMs),
+    receiptsOf: (messages) => readReceiptsOf(transactions, names, messages),
+    consumers: () => transactions.read(FIRST_ONLY, (reading) => readConsumers(reading, names)),
   };
-}
-
-/** What the look-up index of the log holds, written as it is there: key, aggregate and correlation share one. */
-function hashed(value: string): string {
-  return `array[hashtext(key), hashtext(coalesce(aggregate_id, key)), hashtext(coalesce(correlation_id, key))] @> array[hashtext(${value})]`;
 }
 
 async function find(transactions: PlannedTransactions, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
-  const c = new Conditions()
-    .add(query.id, (p) => `id = ${p}`)
+  const c = addLookUp(new Conditions(), query, true)
     .add(query.ids && textArray(query.ids), (p) => `id = any (${p}::text[])`)
     .add(query.stream, (p) => `stream = ${p}`)
-    .add(query.key, (p) => `${hashed(p)} and key = ${p}`)
-    .add(query.aggregateType, (p) => `aggregate_type = ${p}`)
-    .add(query.aggregateId, (p) => `${hashed(p)} and aggregate_id = ${p}`)
-    // A message without a correlation of its own is the first of its chain.
-    .add(query.correlationId, (p) => `(${hashed(p)} and correlation_id = ${p} or id = ${p} and correlation_id is null)`)
     .add(query.relay, (p) => `relay = ${p}`);
-  const rows = await transactions.read(BY_INDEX, (sql) =>
-    sql.query(
-      `select ${messageColumns()}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs(finite("deliver_at"))}
-       from ${names.message_status} ${c.where} order by position nulls last, relay limit ${query.limit ?? DEFAULT_PAGE}`,
-      c.params,
-    ),
-  );
-  return rows.map(messageInfo);
-}
-
-function messageInfo(row: Row): MessageInfo {
-  return {
-    ...fieldsOf(row),
-    position: row[0] == null ? null : BigInt(row[0]),
-    relay: row[14]!,
-    status: row[15] as MessageStatus,
-    attempts: Number(row[16]),
-    lastError: row[17]!,
-    publishedAt: dateOf(row[18]!),
-    deliverAt: dateOf(row[19]!),
-  };
+  const order = "position nulls last, relay";
+  const rows = `select * from ${names.message_status} ${c.where} order by ${order} limit ${query.limit ?? DEFAULT_PAGE}`;
+  const found = await transactions.read(BY_INDEX, (sql) => sql.query(infoSql(names, rows, order), c.params));
+  return found.map(messageInfo);
 }
 
 function setPaused(

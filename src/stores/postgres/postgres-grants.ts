@@ -11,6 +11,8 @@ export interface GrantRoles {
   relay?: string;
   /** Whoever migrates, rotates segments and drops old ones. */
   maintainer?: string;
+  /** Whoever looks at everything and changes nothing: the calls of `admin` that only read. */
+  viewer?: string;
 }
 
 /** What a relay does to each table; what belongs to a relay that is dropped goes with it by the rights of the owner. */
@@ -42,9 +44,9 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   const statements: string[] = [];
   const grant = (what: string, on: string, role: string) =>
     statements.push(`grant ${what} on ${on} to ${quote(role)};`);
-  const { writer, consumer, relay, maintainer } = roles;
+  const { writer, consumer, relay, maintainer, viewer } = roles;
 
-  for (const role of new Set([writer, consumer, relay])) {
+  for (const role of new Set([writer, consumer, relay, viewer])) {
     if (role === undefined) continue;
     grant("usage", `schema ${names.schema}`, role);
     grant("select", names.migration, role);
@@ -67,6 +69,11 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
     for (const name of [names.no_news_until, names.settle, names.settle_batch, names.settle_once, names.about])
       grant("execute", `function ${name}`, relay);
     for (const [table, rights] of Object.entries(RELAY)) grant(rights, names[table as TableName], relay);
+  }
+  if (viewer !== undefined) {
+    grant("execute", `function ${names.about}`, viewer);
+    for (const table of [...Object.keys(RELAY), "receipt", "receipt_floor"] as TableName[])
+      grant("select", names[table], viewer);
   }
   if (maintainer !== undefined) {
     statements.push(

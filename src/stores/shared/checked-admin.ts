@@ -13,19 +13,24 @@ import type {
   LetterEdit,
   LetterName,
   MessageQuery,
+  MessageSearch,
   ReceiptQuery,
   RewindTarget,
   SampleQuery,
   SentQuery,
+  WaitingQuery,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { nearest } from "../../core/options.ts";
+import { requirePlaceOf } from "./search-place.ts";
 
 /** No field that can be asked for is longer. */
 const MAX_TEXT_BYTES = 4096;
 const MAX_POSITION = 2n ** 63n - 1n;
 /** Every letter or message of a page is in memory at once. */
 const MAX_PAGE = 10_000;
+/** Of a page whose messages come with all that is known of them. */
+const MAX_SEARCH_PAGE = 1000;
 export const DEFAULT_PAGE = 100;
 
 /** Times that every database can read: from the year 1 to the year 9999. */
@@ -151,6 +156,30 @@ const DEAD_GROUP_QUERY: Checks<DeadGroupQuery> = {
   limit: wholeNumber(MAX_LIST),
 };
 
+const MESSAGE_SEARCH: Checks<MessageSearch> = {
+  id: text,
+  key: text,
+  aggregateType: text,
+  aggregateId: text,
+  correlationId: text,
+  stream: text,
+  type: text,
+  status: oneOf("scheduled", "pending", "processing", "published", "retrying", "dead"),
+  relay: text,
+  since: time,
+  until: time,
+  after: text,
+  limit: wholeNumber(MAX_SEARCH_PAGE),
+};
+
+const WAITING_QUERY: Checks<WaitingQuery> = {
+  relay: text,
+  stream: text,
+  key: text,
+  after: position,
+  limit: wholeNumber(MAX_SEARCH_PAGE),
+};
+
 const DEAD_QUERY: Checks<DeadQuery> = {
   ...DEAD_FILTER,
   state: oneOf("dead", "requeued", "discarded"),
@@ -221,13 +250,19 @@ const CHANGE_QUERY: Checks<ChangeQuery> = {
 export function checkedAdmin(admin: Admin): Admin {
   return {
     find: async (query) => admin.find(fields("admin.find", query, MESSAGE_QUERY)),
+    search: async (query) => admin.search(messageSearch(query)),
+    waiting: async (query) =>
+      admin.waiting(required("admin.waiting", query, WAITING_QUERY, ["relay", "stream", "key"])),
     relays: () => admin.relays(),
     figures: () => admin.figures(),
     samples: async (query) => admin.samples(sampleQuery(query)),
     blocked: async (query) => admin.blocked(fields("admin.blocked", query, BLOCKED_QUERY)),
     pause: async (relay) => admin.pause(relayName("admin.pause", relay)),
     resume: async (relay) => admin.resume(relayName("admin.resume", relay)),
-    rewind: async (relay, target) => admin.rewind(relayName("admin.rewind", relay), rewindTarget(target)),
+    rewind: async (relay, target) =>
+      admin.rewind(relayName("admin.rewind", relay), rewindTarget("admin.rewind", target)),
+    rewindPreview: async (relay, target) =>
+      admin.rewindPreview(relayName("admin.rewindPreview", relay), rewindTarget("admin.rewindPreview", target)),
     drop: async (relay) => admin.drop(relayName("admin.drop", relay)),
     dead: async (query) => admin.dead(fields("admin.dead", query, DEAD_QUERY)),
     deadGroups: async (query) => admin.deadGroups(fields("admin.deadGroups", query, DEAD_GROUP_QUERY)),
@@ -242,6 +277,9 @@ export function checkedAdmin(admin: Admin): Admin {
     sent: async (query) => admin.sent(required("admin.sent", query, SENT_QUERY, ["relay", "since", "until"])),
     receipts: async (query) =>
       admin.receipts(required("admin.receipts", query, RECEIPT_QUERY, ["consumer", "messages"])),
+    receiptsOf: async (messages) =>
+      admin.receiptsOf(listOf(datedId)("admin.receiptsOf", "messages", messages) as ReceiptQuery["messages"]),
+    consumers: () => admin.consumers(),
   };
 }
 
@@ -351,8 +389,17 @@ function sampleQuery(given: unknown): SampleQuery {
   return query;
 }
 
-function rewindTarget(target: unknown): RewindTarget {
-  const of = "admin.rewind";
+function messageSearch(given: unknown): MessageSearch {
+  const of = "admin.search";
+  const query = fields(of, given, MESSAGE_SEARCH);
+  const { since, until } = query;
+  if (since !== undefined && until !== undefined && since >= until)
+    throw invalid(of, "until", "is not after since", "Give until a later time, or leave it out");
+  requirePlaceOf(query);
+  return query;
+}
+
+function rewindTarget(of: string, target: unknown): RewindTarget {
   if (target === "earliest" || target === "now") return target;
   const choices = '"earliest", "now", { position: 42n } or { time: new Date(…) }';
   if (typeof target !== "object" || target === null || Array.isArray(target))

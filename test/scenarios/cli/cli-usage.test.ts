@@ -13,6 +13,8 @@ const COMMANDS = [
   "migrate",
   "relay",
   "status",
+  "find",
+  "story",
   "blocked",
   "exporter",
   "dead",
