@@ -1,4 +1,4 @@
-import type { DeadChoice, RewindTarget, Store } from "../core/contracts.ts";
+import type { DeadChoice, DeadFilter, LetterEdit, RewindTarget, Store } from "../core/contracts.ts";
 import type { Headers } from "../core/message.ts";
 import { shellWord } from "../core/pasted.ts";
 import { plural } from "../core/plain-words.ts";
@@ -13,16 +13,7 @@ import {
 } from "./page-api.ts";
 import { PageFailure } from "./page-failure.ts";
 import { positionOf, timeOf } from "./page-query.ts";
-import type { RedriveJobs } from "./redrive-jobs.ts";
-import {
-  type Author,
-  deadLetters,
-  editLetter,
-  type GroupFilter,
-  rewindPreview,
-  tellLetters,
-  tellRelay,
-} from "./store-calls.ts";
+import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
 
 /** Letters are counted up to here before a question is asked. */
 const COUNTED = 10_000;
@@ -110,7 +101,7 @@ async function previewLetters(
   request: ActionRequest,
 ): Promise<ActionPreview> {
   const filter = filterOf(choiceOf(request));
-  const letters = await deadLetters(store, { ...filter, limit: COUNTED });
+  const letters = await store.admin.dead({ ...filter, limit: COUNTED });
   const count = letters.length;
   const more = count === COUNTED;
   const keys = new Set(letters.map(({ stream, key, id }) => JSON.stringify([stream, key ?? id]))).size;
@@ -153,19 +144,16 @@ async function previewRelay(
     return { question, count: pending + dead, more: false, command, notes };
   }
   const target = targetOf(request.to);
-  const preview = await rewindPreview(store, name, target);
   if (target === "now") {
     const notes = ["Their consumers never get them. This cannot be undone."];
     return { question: `Let relay ${name} skip ${waiting}?`, count: pending, more: false, command, notes };
   }
-  const number =
-    preview === null
-      ? "everything after that point"
-      : `${preview.estimated ? "about " : ""}${plural(preview.messages, "message")}`;
+  const { messages, estimated } = await store.admin.rewindPreview(name, target);
+  const number = `${estimated ? "about " : ""}${plural(messages, "message")}`;
   const notes = ["They are published again; an inbox drops what it has seen while its receipts last."];
   return {
     question: `Send ${number} of relay ${name} again?`,
-    count: preview?.messages ?? null,
+    count: messages,
     more: false,
     command,
     notes,
@@ -177,7 +165,7 @@ export async function carryOut(
   name: string,
   store: Store,
   request: ActionRequest,
-  author: Author,
+  author: NewJob["author"],
   jobs: RedriveJobs,
 ): Promise<ActionAnswer> {
   const { action } = request;
@@ -190,10 +178,10 @@ export async function carryOut(
     case "pause":
     case "resume":
     case "drop":
-      await tellRelay(store, action, relayOf(request), author);
+      await store.admin.by(author)[action](relayOf(request));
       break;
     case "rewind":
-      await tellRelay(store, { rewind: targetOf(request.to) }, relayOf(request), author);
+      await store.admin.by(author).rewind(relayOf(request), targetOf(request.to));
       break;
   }
   const words = { pause: "is paused", resume: "goes on", drop: "is gone", rewind: "goes on from there" };
@@ -205,7 +193,7 @@ async function tell(
   store: Store,
   action: "requeue" | "discard",
   request: ActionRequest,
-  author: Author,
+  author: NewJob["author"],
   jobs: RedriveJobs,
 ): Promise<ActionAnswer> {
   const { atMost, perSecond } = request;
@@ -215,7 +203,7 @@ async function tell(
     const job = jobs.start({ name, store, what, choice, perSecond, author });
     return { done: `Letters are requeued, ${perSecond} in a second.`, count: null, job };
   }
-  const count = await tellLetters(store, action, choice, author);
+  const count = await store.admin.by(author)[action](choice);
   if (count === 0)
     throw new PageFailure(409, "Nothing was changed: there is no such dead letter any more", {
       fix: "Somebody else dealt with it. Look at Changes to see who",
@@ -225,16 +213,16 @@ async function tell(
   return { done: [done, ...idle].join(" "), count, job: null };
 }
 
-async function edit(store: Store, request: ActionRequest, author: Author): Promise<ActionAnswer> {
+async function edit(store: Store, request: ActionRequest, author: NewJob["author"]): Promise<ActionAnswer> {
   const { relay, position } = choiceOf(request);
   if (relay === undefined || position === undefined)
     throw new PageFailure(400, "Which letter? Give choice.relay and choice.position");
-  const change: { payload?: unknown; headers?: Headers } = {
-    ...(request.payload === undefined ? {} : { payload: jsonOf("payload", request.payload) }),
+  const change: LetterEdit = {
+    ...(request.payload === undefined ? {} : { body: compactJson("payload", request.payload) }),
     ...(request.headers === undefined ? {} : { headers: jsonOf("headers", request.headers) as Headers }),
   };
   if (Object.keys(change).length === 0) throw new PageFailure(400, "Nothing is different");
-  await editLetter(store, { relay, position }, change, author);
+  await store.admin.by(author).edit({ relay, position }, change);
   return { done: "The letter has new contents. The original is kept.", count: 1, job: null };
 }
 
@@ -248,10 +236,14 @@ function jsonOf(name: string, text: string): unknown {
   }
 }
 
-type Choice = DeadChoice & { group?: string };
+/** Without the blanks between values; numbers stay as they are written. */
+function compactJson(name: string, text: string): string {
+  jsonOf(name, text);
+  return text.replaceAll(/("(?:[^"\\]|\\.)*")|\s+/g, (_, quoted: string | undefined) => quoted ?? "");
+}
 
 /** A choice without a filter has to say that it means all. */
-function choiceOf({ choice = {} }: ActionRequest): Choice {
+function choiceOf({ choice = {} }: ActionRequest): DeadChoice {
   const { position, all, ...rest } = choice;
   const filters = Object.entries(rest).filter(([, value]) => value !== "");
   const isAll = filters.every(([name]) => name === "relay") && position === undefined;
@@ -263,7 +255,7 @@ function choiceOf({ choice = {} }: ActionRequest): Choice {
   };
 }
 
-function filterOf({ all: _all, limit: _limit, ...filter }: Choice): GroupFilter {
+function filterOf({ all: _all, limit: _limit, letters: _letters, ...filter }: DeadChoice): DeadFilter {
   return filter;
 }
 

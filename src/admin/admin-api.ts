@@ -1,4 +1,4 @@
-import type { Store } from "../core/contracts.ts";
+import type { DeadGroup, Store } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import { oneLook } from "../core/one-look.ts";
 import { checkList, diagnose } from "../doctor/diagnose.ts";
@@ -10,24 +10,15 @@ import type { LiveReadings } from "./live-readings.ts";
 import { blockedView, letterView, messageView } from "./message-views.ts";
 import { messageStory } from "./message-story.ts";
 import type * as Api from "./page-api.ts";
+import { placeOf, placeText } from "./page-places.ts";
 import { PageFailure } from "./page-failure.ts";
 import { PageQuery } from "./page-query.ts";
 import { RateLimit } from "./rate-limit.ts";
 import type { RedriveJobs } from "./redrive-jobs.ts";
 import { contentsOf, errorText, hideErrors } from "./shown-text.ts";
-import {
-  changesOf,
-  deadGroups,
-  deadLetters,
-  originalOf,
-  placeOf,
-  placeText,
-  waitingBehind,
-  whyNoEdit,
-} from "./store-calls.ts";
 
 const DOCTOR_EVERY_MS = 5000;
-const MOST_GROUPS = 10_000;
+const MOST_GROUPS = 1000;
 const LETTER_FILTERS = ["relay", "stream", "type", "key", "id", "group"] as const;
 
 export interface AdminApiOptions {
@@ -156,7 +147,7 @@ export class AdminApi {
   async #story(query: PageQuery): Promise<Api.StoryAnswer> {
     this.#take(this.#expensive);
     query.text("store");
-    return messageStory(Object.entries(this.#options.stores), query.need("id"), this.#options.redact);
+    return messageStory(this.#options.stores, query.need("id"), this.#options.redact);
   }
 
   async #groups(query: PageQuery): Promise<Api.GroupsAnswer> {
@@ -166,8 +157,8 @@ export class AdminApi {
     const stores = this.#storesOf(query.text("store"));
     for (const [name, store] of stores) {
       try {
-        const { groups, cut } = await deadGroups(store, { ...filter, limit: 1000 });
-        answer.cut ||= cut;
+        const groups = await store.admin.deadGroups({ ...filter, limit: MOST_GROUPS });
+        answer.cut ||= groups.length === MOST_GROUPS;
         for (const group of groups) answer.groups.push(groupView(name, group));
       } catch (error) {
         if (stores.length === 1) throw error;
@@ -175,7 +166,6 @@ export class AdminApi {
       }
     }
     answer.groups.sort((a, b) => b.count - a.count);
-    answer.groups.length = Math.min(answer.groups.length, MOST_GROUPS);
     return answer;
   }
 
@@ -187,7 +177,7 @@ export class AdminApi {
     const state = query.text("state") ?? "dead";
     if (state !== "dead" && state !== "requeued" && state !== "discarded")
       throw new PageFailure(400, "There is no such state", { fix: "There are dead, requeued and discarded" });
-    const letters = await deadLetters(this.#storeOf(name), {
+    const letters = await this.#storeOf(name).admin.dead({
       ...query.some(...LETTER_FILTERS),
       state,
       limit,
@@ -203,25 +193,25 @@ export class AdminApi {
   async #letter(query: PageQuery): Promise<Api.LetterAnswer> {
     this.#take(this.#cheap);
     const name = query.need("store");
-    const store = this.#storeOf(name);
+    const { admin } = this.#storeOf(name);
     const relay = query.need("relay");
     query.need("position");
     const position = query.position("position")!;
     const states = ["dead", "requeued", "discarded"] as const;
-    const found = await Promise.all(states.map((state) => deadLetters(store, { relay, position, state, limit: 1 })));
+    const found = await Promise.all(states.map((state) => admin.dead({ relay, position, state, limit: 1 })));
     const [letter] = found.flat();
     if (letter === undefined) throw new PageFailure(404, "There is no such letter any more");
     const { redact } = this.#options;
     const contents = contentsOf(name, letter, redact);
-    const original = letter.edited === true ? await originalOf(store, { relay, position }) : null;
+    const original = letter.edited ? await admin.original({ relay, position }) : null;
     const { stream, key } = letter;
-    const behind = key === null ? null : await waitingBehind(store, { relay, stream, key, limit: 50 });
+    const behind = key === null ? null : await admin.waiting({ relay, stream, key, limit: 50 });
     return {
       letter: letterView(name, letter),
       contents,
       original: original === null ? null : contentsOf(name, original, redact),
       waiting: behind?.filter((one) => one.id !== letter.id).map((one) => messageView(name, one)) ?? null,
-      notEditable: whyNotEditable(contents) ?? whyNoEdit(store),
+      notEditable: whyNotEditable(contents),
     };
   }
 
@@ -243,17 +233,15 @@ export class AdminApi {
     this.#take(this.#cheap);
     const name = query.need("store");
     const which = { relay: query.need("relay"), stream: query.need("stream"), key: query.need("key") };
-    const messages = await waitingBehind(this.#storeOf(name), which);
+    const messages = await this.#storeOf(name).admin.waiting(which);
     return { messages: messages.map((message) => messageView(name, message)) };
   }
 
   async #changes(query: PageQuery): Promise<Api.ChangesAnswer> {
     this.#take(this.#cheap);
-    const answer: Api.ChangesAnswer = { changes: [], unknown: true };
+    const answer: Api.ChangesAnswer = { changes: [] };
     for (const [store, of] of this.#storesOf(query.text("store"))) {
-      const changes = await changesOf(of, { ...query.some("relay"), limit: 100 });
-      if (changes === null) continue;
-      answer.unknown = false;
+      const { changes } = await of.admin.changes({ ...query.some("relay"), limit: 100 });
       for (const { at, actor, reason, action, relay, count } of changes)
         answer.changes.push({ store, at: at.getTime(), actor, reason, action, relay, count });
     }
@@ -293,7 +281,7 @@ export class AdminApi {
   }
 }
 
-function groupView(store: string, group: Awaited<ReturnType<typeof deadGroups>>["groups"][number]): Api.GroupView {
+function groupView(store: string, group: DeadGroup): Api.GroupView {
   const { relay, firstDiedAt, lastDiedAt, count, estimated, keys } = group;
   const choice = { relay, group: group.group };
   return {

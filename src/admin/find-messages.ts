@@ -1,11 +1,10 @@
-import type { MessageInfo, MessageStatus, Store } from "../core/contracts.ts";
+import type { MessageInfo, MessagePage, MessageSearch, MessageStatus, Store } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import type { MessagesAnswer } from "./page-api.ts";
 import { messageView } from "./message-views.ts";
 import { PageFailure } from "./page-failure.ts";
 import type { PageQuery } from "./page-query.ts";
 import { errorText } from "./shown-text.ts";
-import { type MessagePage, type MessageSearch, searchMessages } from "./store-calls.ts";
 
 export const SEARCH_FIELDS = [
   "q",
@@ -98,16 +97,16 @@ function aggregateFilter(text: string): Pick<MessageSearch, "aggregateType" | "a
 /** A word of the search box may be anything: every index is asked, and when none knows it, it may be a type. */
 async function search(store: Store, word: string | undefined, filters: MessageSearch): Promise<MessagePage> {
   const text = word?.trim() ?? "";
-  if (text === "") return searchMessages(store, filters);
+  if (text === "") return store.admin.search(filters);
   const { after: _, ...first } = filters;
   const guesses: MessageSearch[] = [{ id: text }, { key: text }, { correlationId: text }, aggregateFilter(text)];
   if (text.includes(":")) guesses.push({ aggregateId: text });
   const found = new Map<string, MessageInfo>();
   for (const guess of guesses) {
-    const { messages } = await searchMessages(store, { ...first, ...guess });
+    const { messages } = await store.admin.search({ ...first, ...guess });
     for (const message of messages) found.set(JSON.stringify([message.id, message.relay]), message);
   }
-  if (found.size === 0) return searchMessages(store, { ...filters, type: text });
+  if (found.size === 0) return store.admin.search({ ...filters, type: text });
   return { messages: [...found.values()], next: null, lookedBackTo: null };
 }
 

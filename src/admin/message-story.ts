@@ -1,141 +1,95 @@
-import type { MessageInfo, Store } from "../core/contracts.ts";
-import { describeError } from "../core/errors.ts";
+import type { Store } from "../core/contracts.ts";
+import type { StoryAnswer, StoryNode, StoryRelay } from "./page-api.ts";
 import { aggregateOf } from "./message-views.ts";
-import type { StoryAnswer, StoryNode, StoryReceipt } from "./page-api.ts";
 import { contentsOf, errorOrNull, errorText, type RedactOption, shortOrNull, shortText } from "./shown-text.ts";
-import { receiptsOf } from "./store-calls.ts";
+import { readStory } from "./story.ts";
+import type { StoryDelivery, StoryMessage, StoryPlace } from "./story-tree.ts";
 
 const MOST = 300;
 
-interface Found {
-  readonly store: string;
-  readonly rows: MessageInfo[];
-}
-
-/** One message and all of its chain as a tree over every store. */
+/** One message with what caused it and what it caused, as the page shows it. */
 export async function messageStory(
-  stores: readonly (readonly [name: string, store: Store])[],
+  stores: Readonly<Record<string, Store>>,
   id: string,
   redact: RedactOption | undefined,
 ): Promise<StoryAnswer> {
-  const missing = new Map<string, string>();
-  const found = new Map<string, Found>();
-  const every = async (look: (name: string, store: Store) => Promise<void>): Promise<void> => {
-    await Promise.all(
-      stores.map(async ([name, store]) => {
-        try {
-          await look(name, store);
-        } catch (error) {
-          missing.set(name, errorText(describeError(error)));
-        }
-      }),
-    );
-  };
-  const take = (store: string, rows: readonly MessageInfo[]): void => {
-    for (const row of rows) {
-      const key = JSON.stringify([store, row.id]);
-      const known = found.get(key) ?? { store, rows: [] };
-      if (!known.rows.some(({ relay }) => relay === row.relay)) known.rows.push(row);
-      found.set(key, known);
-    }
-  };
-  await every(async (name, store) => take(name, await store.admin.find({ id, limit: 100 })));
-  const first = [...found.values()][0]?.rows[0];
-  const correlationId =
-    typeof first?.headers.correlationId === "string" ? first.headers.correlationId : (first?.id ?? id);
-  if (first !== undefined)
-    await every(async (name, store) => take(name, await store.admin.find({ correlationId, limit: MOST })));
-  const receipts = new Map<string, StoryReceipt[]>();
-  const ids = [...found.values()]
-    .map(({ rows }) => ({ id: rows[0]!.id, createdAt: rows[0]!.createdAt }))
-    .slice(0, MOST);
-  await every(async (name, store) => {
-    for (const { id: of, ...receipt } of await receiptsOf(store, ids)) {
-      const all = receipts.get(of) ?? [];
-      receipts.set(of, all);
-      all.push({
-        store: name,
-        consumer: receipt.consumer,
-        status: receipt.status,
-        receivedAt: receipt.receivedAt?.getTime() ?? null,
-        processedAt: receipt.processedAt?.getTime() ?? null,
-        attempts: receipt.attempts,
-        lastError: errorOrNull(receipt.lastError),
-      });
-    }
-  });
-  const nodes = [...found.values()]
-    .slice(0, MOST)
-    .map(({ store, rows }) => ({ rows, node: nodeOf(store, rows, receipts.get(rows[0]!.id) ?? [], redact) }));
-  return {
-    asked: id,
-    correlationId: first === undefined ? null : shortText(correlationId),
-    roots: treeOf(nodes),
-    cut: found.size >= MOST,
-    missing: [...missing].map(([store, error]) => ({ store, error })),
-  };
+  const { message, causes, cut, unreachable } = await readStory(stores, id, { most: MOST });
+  const missing = unreachable.map(({ store, error }) => ({ store, error: errorText(error) }));
+  const isKnown = message.places.length > 0 || message.receipts.length > 0 || message.caused.length > 0;
+  if (!isKnown) return { asked: id, correlationId: null, roots: [], cut, missing };
+  const node = nodeOf(message, redact);
+  // From the last cause up: each has the next one below it.
+  const root = causes.reduceRight(
+    (below: StoryNode, cause): StoryNode => ({ ...nodeOf({ ...cause, caused: [] }, redact), children: [below] }),
+    node,
+  );
+  const { correlationId } = message.places[0]?.headers ?? {};
+  const correlation = typeof correlationId === "string" ? correlationId : id;
+  return { asked: id, correlationId: shortText(correlation), roots: [root], cut, missing };
 }
 
-function nodeOf(
-  store: string,
-  rows: readonly MessageInfo[],
-  receipts: StoryReceipt[],
-  redact: RedactOption | undefined,
-): StoryNode {
-  const [message] = rows as [MessageInfo];
-  const { traceparent } = message.headers;
+function nodeOf({ id, places, receipts, caused }: StoryMessage, redact: RedactOption | undefined): StoryNode {
+  const [place] = places;
+  const { traceparent } = place?.headers ?? {};
   const trace = typeof traceparent === "string" ? /^00-([0-9a-f]{32})-/.exec(traceparent)?.[1] : undefined;
   return {
-    store,
-    id: shortText(message.id),
-    position: message.position?.toString() ?? null,
-    stream: shortText(message.stream),
-    type: shortText(message.type),
-    key: shortOrNull(message.key),
-    aggregate: aggregateOf(message),
-    createdAt: message.createdAt.getTime(),
-    deliverAt: message.deliverAt?.getTime() ?? null,
-    relays: rows.map((row) => ({
-      relay: row.relay,
-      status: row.status,
-      attempts: row.attempts,
-      publishedAt: row.publishedAt?.getTime() ?? null,
-      errors: attemptsOf(row),
+    id: shortText(id),
+    ...(place === undefined ? NOWHERE : placeView(place, redact)),
+    // What an inbox stored is delivered from there by a relay of its own.
+    relays: places.flatMap(({ store, deliveries }) => deliveries.map((delivery) => relayStep(store, delivery))),
+    receipts: receipts.map((receipt) => ({
+      store: receipt.store,
+      consumer: receipt.consumer,
+      status: receipt.status,
+      receivedAt: receipt.receivedAt?.getTime() ?? null,
+      processedAt: receipt.processedAt?.getTime() ?? null,
+      attempts: receipt.attempts,
+      lastError: errorOrNull(receipt.lastError),
     })),
-    receipts,
-    contents: contentsOf(store, message, redact),
     traceId: trace ?? null,
-    children: [],
+    children: caused.map((one) => nodeOf(one, redact)),
   };
 }
 
-function attemptsOf(
-  row: MessageInfo & { errors?: readonly { at: string; error: string }[] },
-): StoryNode["relays"][number]["errors"] {
-  if (row.errors !== undefined && row.errors.length > 0)
-    return row.errors.slice(-20).map(({ at, error }) => ({ at: Date.parse(at), error: errorText(error) }));
-  return row.lastError === null ? [] : [{ at: null, error: errorText(row.lastError) }];
+type PlaceView = Omit<StoryNode, "id" | "relays" | "receipts" | "traceId" | "children">;
+
+/** Only its receipts, or what it caused, tell of it. */
+const NOWHERE: PlaceView = {
+  store: null,
+  position: null,
+  stream: "",
+  type: "a message that no store has",
+  key: null,
+  aggregate: null,
+  createdAt: null,
+  deliverAt: null,
+  contents: {
+    kind: "hidden",
+    body: { text: "It is in none of these stores", length: null },
+    headers: { text: "", length: null },
+    masked: true,
+  },
+};
+
+function placeView(place: StoryPlace, redact: RedactOption | undefined): PlaceView {
+  return {
+    store: place.store,
+    position: place.position?.toString() ?? null,
+    stream: shortText(place.stream),
+    type: shortText(place.type),
+    key: shortOrNull(place.key),
+    aggregate: aggregateOf(place),
+    createdAt: place.createdAt.getTime(),
+    deliverAt: place.deliveries[0]?.deliverAt?.getTime() ?? null,
+    contents: contentsOf(place.store, place, redact),
+  };
 }
 
-/** By what caused what. A loop of causes has no root: its oldest message becomes one. */
-function treeOf(all: readonly { rows: readonly MessageInfo[]; node: StoryNode }[]): StoryNode[] {
-  const sorted = all.toSorted((a, b) => a.node.createdAt - b.node.createdAt);
-  const byId = new Map(sorted.map(({ rows, node }) => [rows[0]!.id, node]));
-  const parents = new Map<StoryNode, StoryNode>();
-  const roots: StoryNode[] = [];
-  for (const { rows, node } of sorted) {
-    const cause = rows[0]!.headers.causationId;
-    const parent = typeof cause === "string" ? byId.get(cause) : undefined;
-    if (parent === undefined || isAbove(node, parent, parents)) roots.push(node);
-    else {
-      parents.set(node, parent);
-      parent.children.push(node);
-    }
-  }
-  return roots;
-}
-
-function isAbove(node: StoryNode, below: StoryNode, parents: ReadonlyMap<StoryNode, StoryNode>): boolean {
-  for (let at: StoryNode | undefined = below; at !== undefined; at = parents.get(at)) if (at === node) return true;
-  return false;
+function relayStep(
+  store: string,
+  { relay, status, attempts, lastError, errors, publishedAt }: StoryDelivery,
+): StoryRelay {
+  const known = errors.slice(-20).map(({ at, error }) => ({ at: Date.parse(at), error: errorText(error) }));
+  const last = known.length > 0 || lastError === null ? known : [{ at: null, error: errorText(lastError) }];
+  return { store, relay, status, attempts, publishedAt: publishedAt?.getTime() ?? null, errors: last };
 }

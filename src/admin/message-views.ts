@@ -32,7 +32,7 @@ export function aggregateOf({
   return shortText(aggregateType === null ? aggregateId : `${aggregateType}:${aggregateId}`);
 }
 
-export function letterView(store: string, letter: DeadLetter & { edited?: boolean }): LetterView {
+export function letterView(store: string, letter: DeadLetter): LetterView {
   return {
     store,
     relay: letter.relay,
@@ -48,7 +48,7 @@ export function letterView(store: string, letter: DeadLetter & { edited?: boolea
     errors: letter.errors.slice(-20).map(({ at, error }) => ({ at: Date.parse(at), error: errorText(error) })),
     diedAt: letter.diedAt.getTime(),
     createdAt: letter.createdAt.getTime(),
-    edited: letter.edited === true,
+    edited: letter.edited,
   };
 }
 

@@ -280,6 +280,7 @@ export interface BlockedAnswer {
 }
 
 export interface StoryRelay {
+  store: string;
   relay: string | null;
   status: string;
   attempts: number;
@@ -298,14 +299,15 @@ export interface StoryReceipt {
 }
 
 export interface StoryNode {
-  store: string;
+  /** Where it was enqueued; null: in none of these stores. */
+  store: string | null;
   id: string;
   position: string | null;
   stream: string;
   type: string;
   key: string | null;
   aggregate: string | null;
-  createdAt: number;
+  createdAt: number | null;
   deliverAt: number | null;
   relays: StoryRelay[];
   receipts: StoryReceipt[];
@@ -352,8 +354,6 @@ export interface ChangeView {
 
 export interface ChangesAnswer {
   changes: ChangeView[];
-  /** The store keeps no record of changes. */
-  unknown: boolean;
 }
 
 /** Which dead letters an action is for. */

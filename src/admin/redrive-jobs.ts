@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
-import type { DeadChoice, Store } from "../core/contracts.ts";
+import type { Author, DeadChoice, Store } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import { plural } from "../core/plain-words.ts";
 import type { JobView } from "./page-api.ts";
 import { PageFailure } from "./page-failure.ts";
 import { errorText } from "./shown-text.ts";
-import { type Author, redriveLetters } from "./store-calls.ts";
+import { redrive, type RedriveProgress } from "./redrive.ts";
 
 const MOST_RUNNING = 10;
 const KEPT_MS = 10 * 60_000;
@@ -14,9 +14,9 @@ export interface NewJob {
   readonly name: string;
   readonly store: Store;
   readonly what: string;
-  readonly choice: DeadChoice & { group?: string };
+  readonly choice: DeadChoice;
   readonly perSecond: number;
-  readonly author: Author;
+  readonly author: Required<Pick<Author, "actor">> & Pick<Author, "reason">;
 }
 
 interface Job {
@@ -60,10 +60,11 @@ export class RedriveJobs {
     const run = async (): Promise<void> => {
       try {
         const signal = stopping.signal;
-        const requeued = await redriveLetters(store, choice, { perSecond, signal, author }, (progress) => {
-          const words = progress.waitsFor === null ? `${perSecond} in a second` : `waits: ${progress.waitsFor}`;
-          update({ requeued: progress.requeued, state: progress.waitsFor === null ? "running" : "waiting", words });
-        });
+        const onProgress = ({ requeued, waitingFor }: RedriveProgress): void => {
+          const words = waitingFor === null ? `${perSecond} in a second` : `waits: ${waitingFor}`;
+          update({ requeued, state: waitingFor === null ? "running" : "waiting", words });
+        };
+        const { requeued } = await redrive(store, { ...choice, perSecond, signal, onProgress, by: author });
         const state = signal.aborted ? "stopped" : "done";
         update({ requeued, state, words: `${plural(requeued, "letter")} requeued`, endedAt: Date.now() });
       } catch (error) {

@@ -166,35 +166,42 @@ function wordsOf(state: RelayState, { relay, memory, now }: Looked, since: numbe
   }
 }
 
-export function consumerView(
-  store: string,
-  name: string,
-  activity: Activity,
-  samples: readonly Sample[],
-  failed: number | null,
-  now: number,
-): ConsumerView {
+interface LookedAtConsumer {
+  readonly store: string;
+  readonly name: string;
+  /** Undefined: it did nothing today. */
+  readonly activity: Activity | undefined;
+  readonly samples: readonly Sample[];
+  readonly failed: number | null;
+  /** When its newest receipt was written. */
+  readonly last: Date | null;
+  readonly now: number;
+}
+
+export function consumerView({ store, name, activity, samples, failed, last, now }: LookedAtConsumer): ConsumerView {
   const recent = samples.filter(({ at }) => now - at.getTime() < 2 * MINUTE_MS);
   const sum = (field: "failed" | "processed" | "unavailable" | "rejected"): number =>
     recent.reduce((total, sample) => total + sample[field], 0);
   const fails = sum("failed") + sum("rejected");
   const isStuck = fails + sum("unavailable") > 0 && sum("processed") === 0;
   const level: Level = isStuck ? "bad" : fails > 0 ? "attention" : "good";
+  const lastAt = samples.at(-1)?.at ?? last;
+  const quiet = lastAt === null ? "quiet" : `quiet for ${formatMs(now - lastAt.getTime())}`;
   const words = isStuck
     ? "every delivery fails"
     : fails > 0
       ? `${plural(fails, "delivery", "deliveries")} failed in two minutes`
       : recent.length > 0
         ? "handles messages"
-        : "quiet";
+        : quiet;
   return {
     store,
     name,
     level,
     words,
-    perSecond: activity.perSecond,
+    perSecond: activity?.perSecond ?? 0,
     failed,
-    lastError: errorOrNull(activity.lastError),
-    lastErrorAt: activity.lastErrorAt?.getTime() ?? null,
+    lastError: errorOrNull(activity?.lastError ?? null),
+    lastErrorAt: activity?.lastErrorAt?.getTime() ?? null,
   };
 }

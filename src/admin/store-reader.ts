@@ -1,5 +1,5 @@
 import { systemClock } from "../core/clock.ts";
-import type { Activity, RelayFigures, Sample, Store, StoreFigures } from "../core/contracts.ts";
+import type { Activity, ConsumerInfo, RelayFigures, Sample, Store, StoreFigures } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import { isLive } from "../core/live-processes.ts";
 import { oneLook } from "../core/one-look.ts";
@@ -12,6 +12,7 @@ const HOUR_MS = 3_600_000;
 /** Samples are of ten seconds; to ask for them more often would tell little more. */
 const SAMPLES_EVERY_MS = 5000;
 const ANSWER_MS = 5000;
+const CONSUMERS_EVERY_MS = 60_000;
 /** Rates are those of this time. */
 const RATE_MS = 10_000;
 /** Of this many relays and consumers the history is shown. */
@@ -29,6 +30,9 @@ export class StoreReader {
   readonly #marks: HistoryMark[] = [];
   #samples: Sample[] = [];
   #sampledAt = 0;
+  /** Consumers that have receipts, though they may have done nothing today. */
+  #known: readonly ConsumerInfo[] = [];
+  #knownAt = 0;
   #down: { since: number; error: string } | null = null;
   #last: StoreView | undefined;
 
@@ -99,6 +103,11 @@ export class StoreReader {
       this.#memory(name).heldByDead = held.some(({ heldByDead }) => heldByDead);
     }
     this.#sampledAt = now;
+    if (now - this.#knownAt < CONSUMERS_EVERY_MS) return;
+    this.#knownAt = now;
+    // A role may lack the right to look at receipts: then those of today are known.
+    const known = await settledWithin(admin.consumers(), ANSWER_MS).catch(() => []);
+    if (typeof known !== "symbol") this.#known = known;
   }
 
   #memory(relay: string): RelayMemory {
@@ -127,17 +136,23 @@ export class StoreReader {
       kind: this.#store.name,
       down: null,
       relays: figures.relays.map((relay) => this.#relay(relay, figures.activity, now)),
-      consumers: figures.activity.flatMap((activity) => {
-        if (activity.consumer === null) return [];
-        const samples = this.#samples.filter(({ consumer }) => consumer === activity.consumer);
-        const count = figures.failedReceipts === null ? null : (failed.get(activity.consumer) ?? 0);
-        return [consumerView(this.#name, activity.consumer, activity, samples, count, now)];
+      consumers: this.#consumerNames(figures).map((name) => {
+        const activity = figures.activity.find(({ consumer }) => consumer === name);
+        const samples = this.#samples.filter(({ consumer }) => consumer === name);
+        const count = figures.failedReceipts === null ? null : (failed.get(name) ?? 0);
+        const last = this.#known.find(({ consumer }) => consumer === name)?.lastReceivedAt ?? null;
+        return consumerView({ store: this.#name, name, activity, samples, failed: count, last, now });
       }),
       scheduled: { ...scheduled, nextAt: scheduled.nextAt?.getTime() ?? null },
       unread: figures.unread.slice(0, 100),
       logBytes: figures.logBytes,
       receiptBytes: figures.receiptBytes,
     };
+  }
+
+  #consumerNames({ activity }: StoreFigures): string[] {
+    const active = activity.flatMap(({ consumer }) => (consumer === null ? [] : [consumer]));
+    return [...new Set([...active, ...this.#known.map(({ consumer }) => consumer)])].toSorted();
   }
 
   #relay(relay: RelayFigures, activities: readonly Activity[], now: number): StoreView["relays"][number] {

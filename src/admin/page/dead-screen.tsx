@@ -305,7 +305,6 @@ function Changes({ params }: { params: Params }): VNode {
   });
   if (error !== undefined && value === undefined) return <Problem error={error} onRetry={reload} />;
   if (value === undefined) return <Loading />;
-  if (value.unknown) return <Empty title="These stores keep no record of changes." />;
   if (value.changes.length === 0)
     return (
       <Empty title="Nobody has changed anything.">

@@ -251,11 +251,11 @@ function Letter({ params }: { params: Params }): VNode {
       </div>
       {editing ? (
         <Editor
-          answer={value}
-          onSave={(payload, headers) =>
+          contents={contents}
+          onSave={(edited) =>
             ask({
               title: "Edit a dead letter",
-              request: { action: "edit", store, choice, payload, headers },
+              request: { action: "edit", store, choice, ...edited },
               onDone: () => {
                 setEditing(false);
                 reload();
@@ -296,15 +296,21 @@ function Letter({ params }: { params: Params }): VNode {
 }
 
 function Editor({
-  answer,
+  contents,
   onSave,
 }: {
-  answer: LetterAnswer;
-  onSave: (payload: string, headers: string) => void;
+  contents: LetterAnswer["contents"];
+  /** Only what is different. */
+  onSave: (change: { payload?: string; headers?: string }) => void;
 }): VNode {
-  const [payload, setPayload] = useState(answer.contents.body.text);
-  const [headers, setHeaders] = useState(answer.contents.headers.text);
+  const [payload, setPayload] = useState(contents.body.text);
+  const [headers, setHeaders] = useState(contents.headers.text);
   const wrong = whyNoJson("The body", payload) ?? whyNoJson("Headers", headers);
+  const change = {
+    ...(payload === contents.body.text ? {} : { payload }),
+    ...(headers === contents.headers.text ? {} : { headers }),
+  };
+  const isSame = Object.keys(change).length === 0;
   return (
     <div class="panel editor">
       <label>
@@ -325,9 +331,10 @@ function Editor({
           onInput={(event) => setHeaders(event.currentTarget.value)}
         />
       </label>
+      <p class="faint">Headers that say where it came from stay as they are: correlation, cause and trace.</p>
       {wrong === undefined ? null : <p role="status">{wrong}</p>}
       <div class="buttons">
-        <button type="button" class="main" disabled={wrong !== undefined} onClick={() => onSave(payload, headers)}>
+        <button type="button" class="main" disabled={wrong !== undefined || isSame} onClick={() => onSave(change)}>
           Keep these contents…
         </button>
       </div>

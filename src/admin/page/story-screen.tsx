@@ -1,18 +1,19 @@
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
-import type { StoryAnswer, StoryNode } from "../page-api.ts";
+import type { StoryAnswer, StoryNode, StoryRelay } from "../page-api.ts";
 import { ContentsView } from "./contents-view.tsx";
 import { useNow } from "./live.ts";
 import { useMay, usePage } from "./page-context.ts";
 import { Command, copyText, Empty, Loading, Missing, Problem, Status, Text, Time } from "./parts.tsx";
 import { href, type Params } from "./route.ts";
+import { shellWord } from "../../core/pasted.ts";
 import { useLoaded } from "./server.ts";
 import { exactly, formatMs, plural, visible } from "./words.ts";
 
 /** One message as a tree over services, with a timeline beside it. */
 export function StoryScreen({ params }: { params: Params }): VNode {
   const id = params["id"] ?? "";
-  const { value, error, reload } = useLoaded<StoryAnswer>("story", { id, store: params["store"] });
+  const { value, error, reload } = useLoaded<StoryAnswer>("story", { id });
   const [copied, setCopied] = useState(false);
   if (id === "") {
     return (
@@ -75,7 +76,7 @@ export function StoryScreen({ params }: { params: Params }): VNode {
               </div>
               <p class="same">
                 <span class="faint">The command that shows the same</span>
-                <Command text={`txbox story ${value.asked}`} />
+                <Command text={`txbox story ${shellWord(value.asked)}`} />
               </p>
             </>
           )}
@@ -90,15 +91,14 @@ function nodesOf(roots: readonly StoryNode[]): StoryNode[] {
 }
 
 function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onChange: () => void }): VNode {
-  const { session, ask } = usePage();
-  const may = useMay();
+  const { session } = usePage();
   const now = useNow(5000);
-  const { store, relays, receipts, contents, traceId } = node;
+  const { store, relays, receipts, contents, traceId, createdAt } = node;
   return (
     <article class={`node ${node.id === asked ? "asked" : ""}`} data-row>
       <header>
         <h2>
-          <a href={href("story", { store, id: node.id })}>
+          <a href={href("story", { id: node.id })}>
             <Text text={node.type} most={60} />
           </a>
         </h2>
@@ -107,67 +107,38 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
         </span>
       </header>
       <ol class="steps">
-        <li>
-          <b>Enqueued</b> in {visible(store)}, stream <Text text={node.stream} most={40} />
-          {node.key === null ? (
-            ", without a key"
-          ) : (
-            <>
-              , key{" "}
-              <a href={href("messages", { key: node.key })}>
-                <Text text={node.key} most={40} />
-              </a>
-            </>
-          )}
-          , <Time at={node.createdAt} now={now} />
-          {node.position === null ? "" : `, position ${node.position}`}
-          {node.deliverAt === null ? null : (
-            <>
-              , to be delivered <Time at={node.deliverAt} now={now} />
-            </>
-          )}
-        </li>
-        {relays.map(({ relay, status, attempts, publishedAt, errors }) => (
-          <li key={relay ?? ""}>
-            <b>{relay === null ? "No relay" : `Relay ${visible(relay)}`}</b> <Status status={status} />{" "}
-            {publishedAt === null ? null : (
-              <span title={exactly(publishedAt)}>after {formatMs(publishedAt - node.createdAt)}</span>
-            )}
-            {attempts < 2 ? "" : `, ${plural(attempts, "attempt")}`}
-            <Errors errors={errors} since={node.createdAt} />
-            {status === "dead" && relay !== null && node.position !== null ? (
-              <span class="inline-actions">
-                <a class="button" href={href("dead", { store, relay, letter: node.position })}>
-                  Open the dead letter
+        {store === null ? null : (
+          <li>
+            <b>Enqueued</b> in {visible(store)}, stream <Text text={node.stream} most={40} />,{" "}
+            {node.key === null ? (
+              "without a key"
+            ) : (
+              <>
+                key{" "}
+                <a href={href("messages", { key: node.key })}>
+                  <Text text={node.key} most={40} />
                 </a>
-                {may("requeue") ? (
-                  <button
-                    type="button"
-                    data-action="requeue"
-                    onClick={() =>
-                      ask({
-                        title: "Requeue this message",
-                        request: { action: "requeue", store, choice: { relay, position: node.position ?? "" } },
-                        onDone: onChange,
-                      })
-                    }
-                  >
-                    Requeue
-                  </button>
-                ) : null}
-              </span>
-            ) : null}
+              </>
+            )}
+            , <Time at={createdAt} now={now} />
+            {node.position === null ? "" : `, position ${node.position}`}
+            {node.deliverAt === null ? null : (
+              <>
+                , to be delivered <Time at={node.deliverAt} now={now} />
+              </>
+            )}
           </li>
+        )}
+        {relays.map((step) => (
+          <RelayStep key={`${step.store}/${step.relay}`} step={step} node={node} onChange={onChange} />
         ))}
         {receipts.map((receipt) => (
           <li key={`${receipt.store}/${receipt.consumer}`}>
             <b>Consumer {visible(receipt.consumer)}</b> in {visible(receipt.store)} <Status status={receipt.status} />{" "}
-            {receipt.processedAt === null ? null : (
-              <span title={exactly(receipt.processedAt)}>after {formatMs(receipt.processedAt - node.createdAt)}</span>
-            )}
+            <After at={receipt.processedAt} since={createdAt} />
             {receipt.attempts > 1 ? `, ${plural(receipt.attempts, "attempt")}` : ""}
             {receipt.lastError === null ? null : (
-              <Errors errors={[{ at: receipt.receivedAt, error: receipt.lastError }]} since={node.createdAt} />
+              <Errors errors={[{ at: receipt.receivedAt, error: receipt.lastError }]} since={createdAt} />
             )}
           </li>
         ))}
@@ -193,12 +164,55 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
   );
 }
 
+function RelayStep({ step, node, onChange }: { step: StoryRelay; node: StoryNode; onChange: () => void }): VNode {
+  const { ask } = usePage();
+  const may = useMay();
+  const { store, relay, status, attempts, publishedAt, errors } = step;
+  const { position } = node;
+  return (
+    <li>
+      <b>{relay === null ? "No relay" : `Relay ${visible(relay)}`}</b>
+      {store === node.store ? "" : ` in ${visible(store)}`} <Status status={status} />{" "}
+      <After at={publishedAt} since={node.createdAt} />
+      {attempts < 2 ? "" : `, ${plural(attempts, "attempt")}`}
+      <Errors errors={errors} since={node.createdAt} />
+      {status === "dead" && relay !== null && position !== null && store === node.store ? (
+        <span class="inline-actions">
+          <a class="button" href={href("dead", { store, relay, letter: position })}>
+            Open the dead letter
+          </a>
+          {may("requeue") ? (
+            <button
+              type="button"
+              data-action="requeue"
+              onClick={() =>
+                ask({
+                  title: "Requeue this message",
+                  request: { action: "requeue", store, choice: { relay, position } },
+                  onDone: onChange,
+                })
+              }
+            >
+              Requeue
+            </button>
+          ) : null}
+        </span>
+      ) : null}
+    </li>
+  );
+}
+
+function After({ at, since }: { at: number | null; since: number | null }): VNode | null {
+  if (at === null) return null;
+  return <span title={exactly(at)}>{since === null ? "" : `after ${formatMs(at - since)}`}</span>;
+}
+
 function Errors({
   errors,
   since,
 }: {
   errors: readonly { at: number | null; error: string }[];
-  since: number;
+  since: number | null;
 }): VNode | null {
   if (errors.length === 0) return null;
   return (
@@ -207,7 +221,7 @@ function Errors({
         <li key={i}>
           {at === null ? null : (
             <span class="faint" title={exactly(at)}>
-              after {formatMs(at - since)}{" "}
+              {since === null ? "" : `after ${formatMs(at - since)} `}
             </span>
           )}
           <Text text={error} most={300} />
@@ -225,7 +239,7 @@ interface Moment {
 
 function momentsOf(roots: readonly StoryNode[]): Moment[] {
   const all = nodesOf(roots).flatMap(({ type, createdAt, relays, receipts }): Moment[] => [
-    { at: createdAt, text: `${type} enqueued`, level: "plain" },
+    ...(createdAt === null ? [] : [{ at: createdAt, text: `${type} enqueued`, level: "plain" }]),
     ...relays.flatMap(({ relay, publishedAt, errors }): Moment[] => [
       ...errors.flatMap(({ at }) => (at === null ? [] : [{ at, text: `${type} failed at ${relay}`, level: "bad" }])),
       ...(publishedAt === null ? [] : [{ at: publishedAt, text: `${type} published by ${relay}`, level: "good" }]),
