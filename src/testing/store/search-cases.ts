@@ -149,7 +149,9 @@ export const searchCases: readonly StoreCase[] = [
       assert.ok(shown === "processing" || shown === "pending", shown);
       for (const [status, id] of ids) {
         const { messages } = await admin.search({ status });
-        const wanted = [...ids].filter(([of]) => (of === "processing" ? shown : of) === status).map(([, one]) => one);
+        const wanted: string[] = [...ids]
+          .filter(([of]) => (of === "processing" ? shown : of) === status)
+          .map(([, one]) => one);
         assert.deepEqual(new Set(messages.map((found) => found.id)), new Set(wanted), status);
         assert.ok(messages.every((found) => found.status === status));
         assert.deepEqual((await admin.search({ status, type: "none" })).messages, []);
