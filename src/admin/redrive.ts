@@ -100,7 +100,8 @@ class Redrive {
     await this.#until(startAt?.getTime() ?? 0);
     let sent = await this.#requeueAll(this.#pages());
     let again: DeadLetter[] | null = null;
-    for (let next = 2; rounds > 1 && !this.#stopped; next++) {
+    for (let next = 2; !this.#stopped; next++) {
+      if (rounds === 1) break;
       again = await this.#deadAgain(sent);
       if (next > rounds || again.length === 0) break;
       this.#round = next;

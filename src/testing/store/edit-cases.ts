@@ -261,6 +261,7 @@ export const editCases: readonly StoreCase[] = [
         await consumer.session.tend();
         await consumer.drain();
       }
+      assert.equal(String(consumer.published.find((one) => one.id === id)?.headers["big"]).length, 20_000);
       await admin.rewind("r", "earliest");
       const again = await consumer.take(4);
       assert.deepEqual(payloads(again), [{ n: 1 }, "mended", { n: 3 }, { n: 4 }]);

@@ -326,7 +326,7 @@ describe.skipIf(!hasPostgres())("live", () => {
               ...store.admin,
               figures: () =>
                 isDown ? Promise.reject(new Error("connect ECONNREFUSED postgres://u:pw@db/x")) : store.admin.figures(),
-              find: () => Promise.reject(new Error("connect ECONNREFUSED")),
+              search: () => Promise.reject(new Error("connect ECONNREFUSED")),
             }
           : (Reflect.get(store, name) as unknown),
     });
