@@ -277,6 +277,7 @@ export function commandOf({ action, relay, choice = {}, to, perSecond }: ActionR
   if (action === "requeue" || action === "discard" || action === "edit") {
     words.push("dead", perSecond === undefined ? action : "redrive", ...choiceWords(choice));
     if (perSecond !== undefined) words.push("--rate", String(perSecond));
+    if (action === "edit") words.push("--payload", "FILE");
   } else {
     words.push("relays", action, shellWord(relay ?? "NAME"));
     if (action === "rewind") words.push("--to", shellWord(to ?? "earliest"));

@@ -4,6 +4,9 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Message } from "../../src/core/message.ts";
 import type { PublishResult } from "../../src/core/contracts.ts";
+import { createInProcessBus } from "../../src/brokers/in-process/in-process-bus.ts";
+import { createInbox } from "../../src/inbox/inbox.ts";
+import { createOutbox } from "../../src/outbox/outbox.ts";
 import { createRelay, type Relay } from "../../src/relay/relay.ts";
 import { eventually } from "../../src/testing/eventually.ts";
 import { serverOrSkip, until } from "../harness/index.ts";
@@ -186,6 +189,73 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
     await page.getByText(/"n": 2/).waitFor(WAIT);
     await page.goBack();
     await page.getByText("1 row, one for each message and relay").waitFor(WAIT);
+  });
+
+  test("one message is wrong: it is edited, requeued, and its key flows; the change is noted with who and why", async () => {
+    await using shop = await openShop();
+    const got: string[] = [];
+    shop.judge = (message) => {
+      if (String(message.body).includes('"n":1}')) return rejects("n must not be 1")();
+      got.push(`${message.id} ${String(message.body)}`);
+      return { status: "published" };
+    };
+    await shop.order(1);
+    await shop.order(21);
+    await eventually(async () => expect(await shop.scene.store.admin.relays()).toMatchObject([{ dead: 1 }]), PATIENCE);
+    const { page, complaints } = await shop.open("dead");
+    await page.getByRole("link", { name: /n must not be 1/ }).click();
+    await page.getByRole("link", { name: "m-1" }).click();
+    await page.getByRole("button", { name: "Edit…" }).click();
+    await page.getByLabel("Body").fill("{ nonsense");
+    await page.getByText(/The body must be JSON/).waitFor(WAIT);
+    await page.getByLabel("Body").fill('{ "n": 2 }');
+    await page.getByRole("button", { name: "Keep these contents…" }).click();
+    await confirm(page, /Keep these contents/, "a typing error");
+    await page.getByText("edited", { exact: true }).waitFor(WAIT);
+    await page.getByText("The original", { exact: true }).waitFor(WAIT);
+    await page.getByRole("button", { name: "Requeue", exact: true }).click();
+    await confirm(page, /Requeue 1 letter/);
+    await eventually(() => expect(got).toEqual(['m-1 {"n":2}', 'm-21 {"n":21}']), PATIENCE);
+    await page.goto(`${shop.served.url}dead?tab=changes`);
+    await page.getByText("a typing error").waitFor(WAIT);
+    expect(await page.getByRole("cell", { name: "ada" }).count()).toBe(2);
+    expect(complaints).toEqual([]);
+  });
+
+  test("a story from order to payment over two databases is one tree", async () => {
+    await using orders = await adminScene();
+    await using payments = await adminScene();
+    await using served = await servePage(orders, { stores: { orders: orders.store, payments: payments.store } });
+    const bus = createInProcessBus();
+    const outbox = createOutbox({ store: payments.store });
+    const inbox = createInbox({ store: payments.store, consumer: "billing" });
+    inbox.on("order_placed", async (tx) => {
+      await outbox.enqueue(tx, { stream: "payments", type: "payment_made", key: "4711", payload: { paid: true } });
+    });
+    await inbox.start(bus);
+    const about = { aggregateType: "order", aggregateId: "4711" };
+    await orders.enqueue({ stream: "orders", type: "order_placed", key: "ada", payload: { total: 5 }, ...about });
+    await createRelay({ store: orders.store, name: "to-payments", publisher: bus }).drainOnce();
+    await payments.relayOnce("to-mails");
+    await inbox.stop();
+    const context = await slot.server.browser.newContext(WIDE);
+    try {
+      const page = await context.newPage();
+      await page.goto(`${served.url}messages?q=order:4711`);
+      await page.getByRole("link", { name: "order_placed" }).click();
+      const tree = page.getByRole("article").filter({ hasText: "Relay to-payments" });
+      await tree.getByText(/Enqueued in orders/).waitFor(WAIT);
+      await tree.getByText(/Consumer billing in payments/).waitFor(WAIT);
+      await tree.getByText(/Enqueued in payments/).waitFor(WAIT);
+      await tree.getByText("Relay to-mails").waitFor(WAIT);
+      const timeline = page.getByRole("complementary", { name: "Timeline" });
+      expect(await timeline.getByRole("listitem").count()).toBe(5);
+      // From the payment the way up is there as well.
+      await page.getByRole("link", { name: "payment_made" }).click();
+      await page.getByText(/Enqueued in orders/).waitFor(WAIT);
+    } finally {
+      await context.close();
+    }
   });
 
   test("by the keyboard alone: to the dead letters, to a row, requeue, help", async () => {

@@ -1,5 +1,6 @@
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { shellWord } from "../../core/pasted.ts";
 import type { ActionAnswer, ActionPreview, ActionRequest } from "../page-api.ts";
 import { type Asked, usePage } from "./page-context.ts";
 import { Command, Loading, Problem } from "./parts.tsx";
@@ -64,12 +65,13 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
     }
   };
   const many = request.action === "requeue" && (preview?.count ?? 0) > 1;
-  const command =
-    preview === undefined
-      ? ""
-      : many && perSecond !== ""
-        ? `${preview.command.replace("dead requeue", "dead redrive")} --rate ${perSecond}`
-        : preview.command;
+  const rated =
+    many && perSecond !== ""
+      ? `${preview?.command.replace("dead requeue", "dead redrive")} --rate ${perSecond}`
+      : (preview?.command ?? "");
+  const who = session.actor ?? actor;
+  const named = who === "" ? rated : `${rated} --actor ${shellWord(who)}`;
+  const command = reason === "" ? named : `${named} --reason ${shellWord(reason)}`;
   return (
     <dialog ref={box} aria-labelledby="ask-title" onClose={() => onEnd(undefined)} onCancel={() => onEnd(undefined)}>
       <form onSubmit={(event) => void submit(event)}>

@@ -6,7 +6,9 @@ import { createAdmin, toNodeHandler } from "../../../src/admin/index.ts";
 import { pageBundle } from "../../../src/admin/page-bundle.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
 import type {
+  ChangesAnswer,
   GroupsAnswer,
+  LetterAnswer,
   LettersAnswer,
   MessagesAnswer,
   Overview,
@@ -230,6 +232,69 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
     const second = await ask(admin, "/api/act", { body: { ...body, actor: "ben" } });
     expect([second.status, second.json["error"]]).toEqual([409, expect.stringContaining("Nothing was changed")]);
     expect(await scene.store.admin.dead({ state: "requeued" })).toHaveLength(1);
+  });
+
+  test("an edited letter keeps its place and its original; who did it and why is noted", async () => {
+    await using scene = await adminScene();
+    await scene.enqueue({
+      stream: "s",
+      type: "t",
+      key: "k",
+      payload: { iban: "x", big: 1 },
+      id: "m-1",
+      headers: { note: "a" },
+    });
+    await scene.enqueue({ stream: "s", type: "t", key: "other", payload: { amount: 1 }, id: "m-2" });
+    await scene.relayOnce("r", () => ({ status: "rejected", error: new Error("broken") }));
+    const admin = scene.admin();
+    const [masked, plain] = await Promise.all(
+      ["1", "2"].map(
+        async (position) => (await ask(admin, `/api/letter?store=shop&relay=r&position=${position}`)).json,
+      ),
+    );
+    // What is masked must not be written back.
+    expect(masked!["notEditable"]).toMatch(/masked/);
+    expect(plain!["notEditable"]).toBeNull();
+    const choice = { relay: "r", position: "2" };
+    const edit = {
+      action: "edit",
+      store: "shop",
+      choice,
+      payload: '{ "amount": 12345678901234567890 }',
+      actor: "ada",
+      reason: "wrong amount",
+    };
+    expect((await ask(admin, "/api/act", { body: { ...edit, payload: "{ not json" } })).status).toBe(400);
+    expect((await ask(admin, "/api/act", { body: { ...edit, payload: undefined } })).json["error"]).toBe(
+      "Nothing is different",
+    );
+    expect((await ask(admin, "/api/act", { body: edit })).status).toBe(200);
+    const after = (await ask(admin, "/api/letter?store=shop&relay=r&position=2")).json as unknown as LetterAnswer;
+    expect(after.letter).toMatchObject({ id: "m-2", position: "2", edited: true });
+    expect(after.contents.body.text).toContain("12345678901234567890");
+    expect(after.original?.body.text).toContain('"amount": 1');
+    await ask(admin, "/api/act", { body: { action: "requeue", store: "shop", choice, atMost: 1, actor: "ada" } });
+    const got: unknown[] = [];
+    await scene.relayOnce("r", ({ body }) => (got.push(body), { status: "published" }));
+    expect(got).toEqual(['{"amount":12345678901234567890}']);
+    const { changes } = (await ask(admin, "/api/changes")).json as unknown as ChangesAnswer;
+    expect(changes.map(({ action, actor, reason, count }) => [action, actor, reason, count])).toEqual([
+      ["requeue", "ada", null, 1],
+      ["edit", "ada", "wrong amount", 1],
+    ]);
+  });
+
+  test("a rewind shows what would be sent again", async () => {
+    await using scene = await adminScene();
+    for (let n = 1; n <= 3; n++) await scene.enqueue({ stream: "s", type: "t", key: "k", payload: n });
+    await scene.relayOnce("r");
+    const body = { action: "rewind", store: "shop", relay: "r", to: "earliest" };
+    const { json } = await ask(scene.admin(), "/api/preview", { body });
+    expect(json).toMatchObject({
+      question: "Send 3 messages of relay r again?",
+      count: 3,
+      command: "txbox relays rewind r --to earliest",
+    });
   });
 
   test("a redrive requeues at its rate, is seen in the overview and can be stopped", async () => {
