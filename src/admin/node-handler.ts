@@ -14,6 +14,8 @@ export interface NodeRequest extends AsyncIterable<Uint8Array> {
 
 /** What is used of node:http's ServerResponse. */
 export interface NodeResponse {
+  readonly headersSent: boolean;
+  destroy(): unknown;
   writeHead(status: number, headers: Record<string, string | string[]>): unknown;
   write(chunk: Uint8Array): boolean;
   end(): unknown;
@@ -33,6 +35,10 @@ export function toNodeHandler(admin: AdminHandler): (request: NodeRequest, respo
       const answer = await admin(asked, { remoteAddress: request.socket.remoteAddress });
       await send(answer, response, gone.signal);
     } catch {
+      if (response.headersSent) {
+        response.destroy();
+        return;
+      }
       response.writeHead(400, { "content-type": "text/plain; charset=utf-8" });
       response.end();
     }

@@ -24,7 +24,7 @@ const MOST_MARKS = 100;
 export class StoreReader {
   readonly #name: string;
   readonly #store: Store;
-  readonly #ask: () => Promise<StoreFigures>;
+  readonly #ask: () => Promise<StoreView>;
   readonly #memories = new Map<string, RelayMemory>();
   readonly #lag = new Map<string, [at: number, lagMs: number][]>();
   readonly #marks: HistoryMark[] = [];
@@ -39,18 +39,17 @@ export class StoreReader {
   constructor(name: string, store: Store) {
     this.#name = name;
     this.#store = store;
-    this.#ask = oneLook(() => store.admin.figures());
+    this.#ask = oneLook(() => this.#look());
   }
 
   /** Never rejects: a store that gives no answer is shown as such, with what was known of it last. */
   async read(): Promise<StoreView> {
     try {
-      const figures = await settledWithin(this.#ask(), ANSWER_MS);
-      if (typeof figures === "symbol") throw new Error(`There was no answer within ${ANSWER_MS} ms`);
-      await this.#readSamples(figures);
+      const view = await settledWithin(this.#ask(), ANSWER_MS);
+      if (typeof view === "symbol") throw new Error(`There was no answer within ${ANSWER_MS} ms`);
       this.#down = null;
-      this.#last = this.#view(figures);
-      return this.#last;
+      this.#last = view;
+      return view;
     } catch (error) {
       this.#down = { since: this.#down?.since ?? Date.now(), error: errorText(describeError(error)) };
       return { ...(this.#last ?? this.#empty()), down: this.#down };
@@ -91,13 +90,17 @@ export class StoreReader {
     };
   }
 
+  async #look(): Promise<StoreView> {
+    const figures = await this.#store.admin.figures();
+    await this.#readSamples(figures);
+    return this.#view(figures);
+  }
+
   async #readSamples({ relays }: StoreFigures): Promise<void> {
     const now = Date.now();
     if (now - this.#sampledAt < SAMPLES_EVERY_MS) return;
     const { admin } = this.#store;
-    const samples = await settledWithin(admin.samples({ since: new Date(now - HOUR_MS) }), ANSWER_MS);
-    if (typeof samples === "symbol") throw new Error(`There was no answer within ${ANSWER_MS} ms`);
-    this.#samples = samples;
+    this.#samples = await admin.samples({ since: new Date(now - HOUR_MS) });
     for (const { name, blockedKeys, dead } of relays) {
       const held = blockedKeys > 0 && dead > 0 ? await admin.blocked({ relay: name, limit: HELD_LOOK }) : [];
       this.#memory(name).heldByDead = held.some(({ heldByDead }) => heldByDead);
@@ -106,8 +109,7 @@ export class StoreReader {
     if (now - this.#knownAt < CONSUMERS_EVERY_MS) return;
     this.#knownAt = now;
     // A role may lack the right to look at receipts: then those of today are known.
-    const known = await settledWithin(admin.consumers(), ANSWER_MS).catch(() => []);
-    if (typeof known !== "symbol") this.#known = known;
+    this.#known = await admin.consumers().catch(() => this.#known);
   }
 
   #memory(relay: string): RelayMemory {
