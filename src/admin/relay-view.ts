@@ -154,7 +154,9 @@ function wordsOf(state: RelayState, { relay, memory, now }: Looked, since: numbe
     case "late":
       return `late by ${formatMs(lag)}`;
     case "blocked":
-      return `${plural(relay.blockedKeys, "key")} blocked${memory.heldByDead ? " by dead letters" : ", retrying"}`;
+      return memory.heldByDead
+        ? `dead letters hold ${plural(relay.blockedKeys, "key")}`
+        : `${plural(relay.blockedKeys, "key")} blocked, retrying`;
     case "paused":
       return "paused";
     case "waiting":
@@ -190,7 +192,7 @@ export function consumerView({ store, name, activity, samples, failed, last, now
   const words = isStuck
     ? "every delivery fails"
     : fails > 0
-      ? `${plural(fails, "delivery", "deliveries")} failed in two minutes`
+      ? `${plural(fails, "failure")} in two minutes`
       : recent.length > 0
         ? "handles messages"
         : quiet;

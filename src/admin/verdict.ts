@@ -4,15 +4,37 @@ import { shellWord } from "../core/pasted.ts";
 
 const RANK: readonly Level[] = ["bad", "attention", "unknown", "good"];
 
+/** What stops most comes first among those of one level. */
+const KINDS = [
+  "store",
+  "out",
+  "alone",
+  "still",
+  "late",
+  "held",
+  "dead",
+  "blocked",
+  "paused",
+  "consumer",
+  "stream",
+  "retention",
+] as const;
+
+interface Found extends Cause {
+  kind: (typeof KINDS)[number];
+}
+
 /** Whether messages leave, in words: the worst first. */
 export function verdictOf(stores: readonly StoreView[]): Verdict {
   const causes = stores
     .flatMap((store) => [
       ...storeCauses(store),
-      ...store.relays.flatMap(relayCauses),
-      ...store.consumers.flatMap(consumerCauses),
+      // What is known of a store that is down is old.
+      ...(store.down === null ? store.relays.flatMap(relayCauses) : []),
+      ...(store.down === null ? store.consumers.flatMap(consumerCauses) : []),
     ])
-    .sort((a, b) => RANK.indexOf(a.level) - RANK.indexOf(b.level));
+    .toSorted((a, b) => RANK.indexOf(a.level) - RANK.indexOf(b.level) || KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind))
+    .map(({ kind: _, ...cause }): Cause => cause);
   const [worst] = causes;
   if (worst === undefined) return { level: "good", text: calmText(stores), causes };
   const others = causes.filter(({ level }) => level === "bad").length - 1;
@@ -33,10 +55,11 @@ function calmText(stores: readonly StoreView[]): string {
     : "All messages have left. Nothing waits.";
 }
 
-function storeCauses({ name, down, unread, relays }: StoreView): Cause[] {
+function storeCauses({ name, down, unread, relays }: StoreView): Found[] {
   if (down !== null) {
     return [
       {
+        kind: "store",
         level: "bad",
         text: `The store ${name} gives no answer.`,
         so: `Nothing is published and nothing is received. ${down.error}`,
@@ -48,6 +71,7 @@ function storeCauses({ name, down, unread, relays }: StoreView): Cause[] {
   }
   if (relays.length === 0 && unread.length === 0) return [];
   return unread.map(({ stream, oldestAgeMs }) => ({
+    kind: "stream",
     level: "attention",
     text: `No relay reads the stream ${stream}.`,
     so: `Its messages have waited for ${formatMs(oldestAgeMs)}, and go when their retention is over.`,
@@ -57,23 +81,30 @@ function storeCauses({ name, down, unread, relays }: StoreView): Cause[] {
   }));
 }
 
-function relayCauses(relay: RelayView): Cause[] {
+function relayCauses(relay: RelayView): Found[] {
   const { store, name, state, pending, dead, blockedKeys, since, lastError } = relay;
   const link = query("relays", { store, relay: name });
   const waiting = `${relay.pendingEstimated ? "about " : ""}${plural(pending, "message")} ${pending === 1 ? "waits" : "wait"}`;
-  const causes: Cause[] = [];
+  const causes: Found[] = [];
   const base = { level: relay.level, since, link };
   if (state === "out") {
     const text = `Relay ${name}: target out${ago(since)}, ${waiting}.`;
-    causes.push({ ...base, text, so: lastError, command: "txbox status" });
+    causes.push({ kind: "out", ...base, text, so: lastError, command: "txbox status" });
   }
   if (state === "still") {
     const text = `Relay ${name}: nothing has left${ago(since)}, ${waiting}.`;
-    causes.push({ ...base, text, so: lastError ?? "Its target may be slow or out.", command: "txbox status" });
+    causes.push({
+      kind: "still",
+      ...base,
+      text,
+      so: lastError ?? "Its target may be slow or out.",
+      command: "txbox status",
+    });
   }
   if (state === "alone") {
     const text = `Relay ${name}: no process runs it, ${waiting}${oldest(relay)}.`;
     causes.push({
+      kind: "alone",
       ...base,
       text,
       so: "Nothing of it leaves until a process is started.",
@@ -83,6 +114,7 @@ function relayCauses(relay: RelayView): Cause[] {
   if (state === "paused") {
     const text = pending > 0 ? `Relay ${name} is paused, ${waiting}${oldest(relay)}.` : `Relay ${name} is paused.`;
     causes.push({
+      kind: "paused",
       ...base,
       text,
       so: "It publishes nothing until it is resumed.",
@@ -91,11 +123,18 @@ function relayCauses(relay: RelayView): Cause[] {
   }
   if (state === "late") {
     const text = `Relay ${name} is late: ${waiting}${oldest(relay)}.`;
-    causes.push({ ...base, text, so: lastError ?? "Its consumers are as late as that.", command: "txbox doctor" });
+    causes.push({
+      kind: "late",
+      ...base,
+      text,
+      so: lastError ?? "Its consumers are as late as that.",
+      command: "txbox doctor",
+    });
   }
   const letters = plural(dead, "dead letter");
   if (relay.heldByDead && blockedKeys > 0) {
     causes.push({
+      kind: "held",
       level: "bad",
       text: `Relay ${name}: ${letters} ${dead === 1 ? "blocks" : "block"} ${plural(blockedKeys, "key")}, ${plural(relay.parked, "message")} ${relay.parked === 1 ? "waits" : "wait"}.`,
       so: lastError,
@@ -107,6 +146,7 @@ function relayCauses(relay: RelayView): Cause[] {
     const text = `Relay ${name}: ${plural(blockedKeys, "key")} ${blockedKeys === 1 ? "is" : "are"} blocked, ${plural(relay.parked, "message")} ${relay.parked === 1 ? "waits" : "wait"} for their turn.`;
     const level = relay.state === "blocked" ? relay.level : "attention";
     causes.push({
+      kind: "blocked",
       level,
       text,
       so: lastError,
@@ -117,6 +157,7 @@ function relayCauses(relay: RelayView): Cause[] {
   }
   if (dead > 0 && !(relay.heldByDead && blockedKeys > 0)) {
     causes.push({
+      kind: "dead",
       level: relay.level === "bad" && (state === "blocked" || state === "flowing") ? "bad" : "attention",
       text: `Relay ${name}: ${letters}.`,
       so: "Their consumers never got them.",
@@ -127,6 +168,7 @@ function relayCauses(relay: RelayView): Cause[] {
   }
   if (relay.holdsBackRetention) {
     causes.push({
+      kind: "retention",
       level: "attention",
       text: `Relay ${name} holds back retention: the log grows.`,
       so: "Messages past their time are kept for it.",
@@ -138,11 +180,19 @@ function relayCauses(relay: RelayView): Cause[] {
   return causes;
 }
 
-function consumerCauses({ store, name, level, words, lastError, lastErrorAt }: ConsumerView): Cause[] {
+function consumerCauses({ store, name, level, words, lastError, lastErrorAt }: ConsumerView): Found[] {
   if (level === "good") return [];
   const link = query("relays", { store, consumer: name });
   return [
-    { level, text: `Consumer ${name}: ${words}.`, so: lastError, link, command: "txbox status", since: lastErrorAt },
+    {
+      kind: "consumer",
+      level,
+      text: `Consumer ${name}: ${words}.`,
+      so: lastError,
+      link,
+      command: "txbox status",
+      since: lastErrorAt,
+    },
   ];
 }
 

@@ -88,8 +88,9 @@ function CauseRow({
   isFirst: boolean;
   now: number;
 }): VNode {
+  // Some say so themselves.
   const span =
-    since === null ? null : (
+    since === null || text.includes(" for ") ? null : (
       <span class="faint">
         {isFirst ? "For " : "for "}
         <Span since={since} now={now} />
