@@ -34,9 +34,12 @@ export function verdictOf(stores: readonly StoreView[]): Verdict {
       ...(store.down === null ? store.consumers.flatMap(consumerCauses) : []),
     ])
     .toSorted((a, b) => RANK.indexOf(a.level) - RANK.indexOf(b.level) || KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind))
-    .map(({ kind: _, ...cause }): Cause => cause);
+    .map(({ kind: _kind, ...cause }): Cause => cause);
   const [worst] = causes;
-  if (worst === undefined) return { level: "good", text: calmText(stores), causes };
+  if (worst === undefined) {
+    const hasRelays = stores.some(({ relays }) => relays.length > 0);
+    return { level: hasRelays ? "good" : "unknown", text: calmText(stores), causes };
+  }
   const others = causes.filter(({ level }) => level === "bad").length - 1;
   const text =
     others > 0
@@ -180,7 +183,7 @@ function relayCauses(relay: RelayView): Found[] {
   return causes;
 }
 
-function consumerCauses({ store, name, level, words, lastError, lastErrorAt }: ConsumerView): Found[] {
+function consumerCauses({ store, name, level, words, lastError }: ConsumerView): Found[] {
   if (level === "good") return [];
   const link = query("relays", { store, consumer: name });
   return [
@@ -191,7 +194,7 @@ function consumerCauses({ store, name, level, words, lastError, lastErrorAt }: C
       so: lastError,
       link,
       command: "txbox status",
-      since: lastErrorAt,
+      since: null,
     },
   ];
 }

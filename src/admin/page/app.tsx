@@ -9,12 +9,12 @@ import { type Live, useLive, useNow } from "./live.ts";
 import { MessagesScreen } from "./messages-screen.tsx";
 import { OverviewScreen } from "./overview-screen.tsx";
 import { type Asked, Page } from "./page-context.ts";
-import { Loading, Problem, Sign } from "./parts.tsx";
+import { Loading, Problem, Sign, Span } from "./parts.tsx";
 import { RelaysScreen } from "./relays-screen.tsx";
 import { go, href, type Route, type Screen, useRoute } from "./route.ts";
 import { get, post, type ServerError } from "./server.ts";
 import { StoryScreen } from "./story-screen.tsx";
-import { count, exactly, formatMs, visible } from "./words.ts";
+import { count, exactly, visible } from "./words.ts";
 
 const NAV: readonly { screen: Screen; title: string }[] = [
   { screen: "", title: "Overview" },

@@ -115,7 +115,9 @@ export function MessagesScreen({ params }: { params: Params }): VNode {
             <MessageRows messages={messages} severalStores={session.stores.length > 1} />
           )}
           <p class="faint foot">
-            {plural(messages.length, "row")}, one for each message and relay, newest first.{" "}
+            {messages.length === 0
+              ? ""
+              : `${plural(messages.length, "row")}, one for each message and relay, newest first. `}
             {last.lookedBackTo === null ? "" : `Looked back to ${exactly(last.lookedBackTo)}. `}
             {last.next === null ? null : (
               <button type="button" onClick={() => void further()}>

@@ -54,7 +54,11 @@ const MOST_CAUSES = 12;
 /** The headline is the worst cause: it leads there, and the first row says why without saying it again. */
 function VerdictBlock({ overview: { verdict } }: { overview: Overview }): VNode {
   const now = useNow();
-  const { level, text, causes } = verdict;
+  const { live } = usePage();
+  const { causes } = verdict;
+  // What was well when the connection was lost may not be so now.
+  const level = live.lostSince === null ? verdict.level : "unknown";
+  const text = live.lostSince === null ? verdict.text : `Not known now. Before: ${verdict.text}`;
   const link = causes[0]?.link ?? null;
   return (
     <section class={`verdict ${level}`} aria-live="polite" aria-label="Verdict">
@@ -319,7 +323,8 @@ function Charts({ history }: { history: History }): VNode {
     .filter((one) => one.lag.length > 0)
     .map((one): Line => ({ name: nameOf(one, several), points: one.lag.map(([at, ms]) => [at, ms / 1000] as const) }));
   const perMinute = new Map<number, number>();
-  for (const one of series)
+  // What a consumer rejects is a dead letter of its relay: it counts there.
+  for (const one of series.filter(({ relay }) => relay !== null))
     for (const [at, , , dead] of one.points) {
       const minute = Math.floor(at / 60_000) * 60_000;
       perMinute.set(minute, (perMinute.get(minute) ?? 0) + dead);

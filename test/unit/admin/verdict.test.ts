@@ -166,6 +166,9 @@ describe("the verdict in words", () => {
   });
 
   test("without a relay nothing is said to leave", () => {
-    expect(verdictOf([storeOf([])]).text).toBe("No relay has run yet, so nothing leaves.");
+    expect(verdictOf([storeOf([])])).toMatchObject({
+      level: "unknown",
+      text: "No relay has run yet, so nothing leaves.",
+    });
   });
 });
