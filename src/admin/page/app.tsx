@@ -224,7 +224,7 @@ function Lost({ since }: { since: number | null }): VNode | null {
       <Sign level="bad" />
       <span>
         Not connected since <time title={exactly(since)}>{new Date(since).toLocaleTimeString()}</time>, for{" "}
-        {formatMs(now - since)}. What you see is from then. It is tried again every few seconds.
+        <Span since={since} now={now} />. What you see is from then. It is tried again every few seconds.
       </span>
     </div>
   );
