@@ -26,6 +26,7 @@ export default defineConfig({
       project("unit", seconds(10)),
       project("conformance", seconds(30)),
       project("scenarios", seconds(120)),
+      project("page", seconds(120)),
       project("migrations", seconds(30)),
       project("types", seconds(60)),
       project("package", seconds(180)),

@@ -39,6 +39,7 @@ export class CliContext implements AsyncDisposable {
   #loaded: Promise<LoadedConfig> | undefined;
   #opened: Promise<OpenStore> | undefined;
   readonly #others: Promise<OpenStore>[] = [];
+  readonly #contexts: CliContext[] = [];
   /** Where the store is that could not be used, when it is not the own one. */
   #failed: string | undefined;
 
@@ -94,6 +95,21 @@ export class CliContext implements AsyncDisposable {
     return opened;
   }
 
+  /** Whether it is said anywhere which store is the own one. */
+  async hasOwn(): Promise<boolean> {
+    const { config } = await this.loadConfig();
+    const isConfigured = config.store !== undefined || config.database?.url !== undefined;
+    return isConfigured || this.#urls().length > 0 || this.#fromPgEnvironment();
+  }
+
+  /** The own store of another configuration, after the same check: that file alone says where it is. */
+  async openConfig(config: string): Promise<OpenStore> {
+    const { output, cwd, configDeadlineMs } = this;
+    const context = new CliContext({ output, cwd, env: {}, globals: { config }, configDeadlineMs });
+    this.#contexts.push(context);
+    return context.open();
+  }
+
   /** Where the store is, for messages about one that could not be reached. */
   async where(): Promise<string | undefined> {
     return this.#failed ?? (await this.#opened?.catch(() => undefined))?.where;
@@ -101,6 +117,7 @@ export class CliContext implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const closing = [
+      ...this.#contexts.map((context) => context[Symbol.asyncDispose]()),
       ...[this.#opened, ...this.#others].map((opened) =>
         this.#closing("The connection", async () => (await opened?.catch(() => undefined))?.close()),
       ),
@@ -126,7 +143,7 @@ export class CliContext implements AsyncDisposable {
     const { config } = await this.loadConfig();
     // DATABASE_URL is everybody's: a store that the configuration built is meant more.
     const url = this.#urls().find(({ from }) => config.store === undefined || from !== "DATABASE_URL");
-    const fromPgEnvironment = this.#setting("PGHOST") !== undefined || this.#setting("PGDATABASE") !== undefined;
+    const fromPgEnvironment = this.#fromPgEnvironment();
     return openStore({
       config,
       url,
@@ -162,6 +179,10 @@ export class CliContext implements AsyncDisposable {
       configDeadlineMs: this.configDeadlineMs,
       hide: (text) => this.#hide(text),
     });
+  }
+
+  #fromPgEnvironment(): boolean {
+    return this.#setting("PGHOST") !== undefined || this.#setting("PGDATABASE") !== undefined;
   }
 
   /** The one that wins first. */

@@ -22,8 +22,9 @@ export const GLOBAL_FLAGS: GlobalFlags = {
   help: { kind: "switch", help: "this text (also -h)" },
 };
 
+/** A command may have a flag of every command in another form: several configurations instead of one. */
 export interface CommandArgs<F extends Flags> {
-  readonly flags: FlagValues<F & GlobalFlags>;
+  readonly flags: FlagValues<F & Omit<GlobalFlags, keyof F>>;
   readonly positionals: readonly string[];
 }
 
@@ -59,7 +60,12 @@ export function defineCommand<const F extends Flags>(spec: CommandSpec<F>): Comm
     parse(argv) {
       const args = parseFlags(argv, { ...GLOBAL_FLAGS, ...spec.flags }, name) as CommandArgs<F>;
       if (spec.words !== true) noMore(name, args.positionals);
-      return { globals: args.flags, run: (context) => run(context, args) };
+      const { config, ...others } = args.flags as FlagValues<Omit<GlobalFlags, "config">> & {
+        readonly config?: string | readonly string[];
+      };
+      const first = typeof config === "string" ? config : config?.[0];
+      const globals = first === undefined ? others : { ...others, config: first };
+      return { globals, run: (context) => run(context, args) };
     },
   };
 }

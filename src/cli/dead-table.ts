@@ -1,7 +1,7 @@
-import type { DeadLetter } from "../core/contracts.ts";
+import type { DeadGroup, DeadLetter } from "../core/contracts.ts";
 import { printable } from "../core/printable.ts";
 import { formatTable } from "./format-table.ts";
-import { formatTime } from "./format-values.ts";
+import { formatAge, formatTime } from "./format-values.ts";
 import { jsonText, readableBody } from "./json-text.ts";
 
 export function deadTable(letters: readonly DeadLetter[]): string {
@@ -20,6 +20,24 @@ export function deadTable(letters: readonly DeadLetter[]): string {
     { title: "attempts", align: "right", value: ({ attempts }) => attempts },
     { title: "died", value: ({ diedAt }) => formatTime(diedAt) },
     { title: "last error", value: ({ lastError }) => lastError, max: 60 },
+  ]);
+}
+
+export function groupTable(groups: readonly DeadGroup[]): string {
+  return formatTable(groups, [
+    { title: "group", value: ({ group }) => group },
+    { title: "relay", value: ({ relay }) => relay, max: 20 },
+    { title: "stream", value: ({ stream }) => stream, max: 20 },
+    { title: "type", value: ({ type }) => type, max: 30 },
+    {
+      title: "letters",
+      align: "right",
+      value: ({ count, estimated }) => (estimated ? `${count.toLocaleString("en-US")} or more` : count),
+    },
+    { title: "keys", align: "right", value: ({ keys }) => keys },
+    { title: "first", align: "right", value: ({ firstDiedAt }) => formatAge(firstDiedAt) },
+    { title: "last", align: "right", value: ({ lastDiedAt }) => formatAge(lastDiedAt) },
+    { title: "error of the newest", value: ({ error }) => error, max: 80 },
   ]);
 }
 
@@ -53,6 +71,8 @@ export function deadDetails(letter: DeadLetter): string {
     ["enqueued", createdAt.toISOString()],
     ["died", diedAt.toISOString()],
     ["attempts", String(attempts)],
+    ["group", letter.group],
+    ["edited", letter.edited ? "yes (--original shows what it was)" : "no"],
   ];
   // JSON is printable already, and its blanks are its own.
   const documents: [string, string][] = [

@@ -40,7 +40,8 @@ export function commandHelp({ name, summary, usage, about, flags, examples }: Co
   ];
   if (about !== undefined) lines.push(about, "");
   if (Object.keys(flags).length > 0) lines.push("Flags", ...flagLines(flags), "");
-  lines.push("Flags of every command", ...flagLines(GLOBAL_FLAGS), "", "Examples");
+  const others = Object.fromEntries(Object.entries(GLOBAL_FLAGS).filter(([flag]) => !Object.hasOwn(flags, flag)));
+  lines.push("Flags of every command", ...flagLines(others), "", "Examples");
   for (const [command, meaning] of examples) lines.push(`  txbox ${command}`, `      ${meaning}`);
   return [...lines, "", ...exitCodes(), ""].join("\n");
 }

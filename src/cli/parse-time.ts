@@ -23,3 +23,14 @@ export function parseMoment(flag: string, text: string, command: string, or = ""
   const forms = `${or}a time ago such as 1h or 7d, or a time such as 2026-01-31T08:00:00Z`;
   throw new UsageError(`${flag} must be ${forms}, got "${text}"`, { command });
 }
+
+/** A point in time to come: `2h` is in two hours, or a date such as 2026-01-31T08:00:00Z. */
+export function parseStart(flag: string, text: string, command: string): Date {
+  const ahead = durationMs(text);
+  if (ahead !== undefined) return new Date(Date.now() + ahead);
+  const time = new Date(text);
+  if (/^\d{4}-\d{2}-\d{2}/.test(text) && !Number.isNaN(time.getTime())) return time;
+  throw new UsageError(`${flag} must be a time such as 2026-01-31T08:00:00Z, or 2h for in two hours, got "${text}"`, {
+    command,
+  });
+}

@@ -1,5 +1,14 @@
+import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName } from "./changes.ts";
 import type { AttemptError, ReceiptStatus } from "./contracts.ts";
 import type { Message } from "./message.ts";
+import type {
+  ConsumerInfo,
+  MessagePage,
+  MessageReceipt,
+  MessageSearch,
+  RewindPreview,
+  WaitingQuery,
+} from "./search.ts";
 
 /** What people and tools see and change of a store: its history, its figures, its dead letters, what is wrong with it. */
 
@@ -44,6 +53,8 @@ export interface MessageInfo extends Omit<Message, "position"> {
   status: MessageStatus;
   attempts: number;
   lastError: string | null;
+  /** Failed attempts that are known with their times, oldest first; a store may keep those of open and dead messages only. */
+  errors: AttemptError[];
   publishedAt: Date | null;
   deliverAt: Date | null;
 }
@@ -115,6 +126,10 @@ export interface DeadLetter extends Message {
   lastError: string;
   errors: AttemptError[];
   diedAt: Date;
+  /** Equal for letters of a relay that died of the same, see DeadGroup. */
+  group: string;
+  /** It has other contents than it was enqueued with: `original` has those. */
+  edited: boolean;
 }
 
 /** A place in the order of dead letters: any letter marks its own. */
@@ -127,6 +142,37 @@ export interface DeadFilter {
   stream?: string;
   type?: string;
   key?: string;
+  /** Of a DeadGroup. */
+  group?: string;
+}
+
+/** Dead letters of a relay that died of the same: of one type, with errors that differ in numbers, ids and quotes only. */
+export interface DeadGroup {
+  group: string;
+  relay: string;
+  /** Of the newest of them; others may be of another stream. */
+  stream: string;
+  type: string;
+  /** Of the newest of them. */
+  error: string;
+  count: number;
+  /** There are at least so many: more than were counted. */
+  estimated: boolean;
+  firstDiedAt: Date;
+  lastDiedAt: Date;
+  /** How many ordering keys they have; null: too many letters to tell at once. */
+  keys: number | null;
+  /** The newest of them. */
+  example: DeadPlace;
+}
+
+/** Which groups of dead letters to show, those with most letters first. */
+export interface DeadGroupQuery {
+  relay?: string;
+  stream?: string;
+  type?: string;
+  /** From 1 to 1,000. Default 100. */
+  limit?: number;
 }
 
 /** Which dead letters to show, oldest first. */
@@ -143,6 +189,8 @@ export interface DeadQuery extends DeadFilter {
 export interface DeadChoice extends DeadFilter {
   /** All of them, or all of `relay`. It has to be said: a choice without a filter is refused. */
   all?: true;
+  /** These letters and no others, at most 1,000. */
+  letters?: readonly DeadPlace[];
   /** At most so many, oldest first. Default: no limit. */
   limit?: number;
 }
@@ -269,6 +317,13 @@ export type RewindTarget = "earliest" | "now" | { position: bigint } | { time: D
  */
 export interface Admin {
   find(query: MessageQuery): Promise<MessageInfo[]>;
+  /** Messages page by page, newest first. A page costs about the same however long the log is. */
+  search(query: MessageSearch): Promise<MessagePage>;
+  /**
+   * The open messages of a key, oldest first: the one that fails in front and what waits behind it. A dead letter that
+   * holds the key is not among them. Of messages that the relay has not read yet, the first 10,000 are looked at.
+   */
+  waiting(query: WaitingQuery): Promise<MessageInfo[]>;
   relays(): Promise<RelayInfo[]>;
   /** Relays and everything else that monitoring needs, seen at one moment. */
   figures(): Promise<StoreFigures>;
@@ -277,8 +332,11 @@ export interface Admin {
   pause(relay: string): Promise<void>;
   resume(relay: string): Promise<void>;
   rewind(relay: string, target: RewindTarget): Promise<void>;
+  /** What `rewind` would send again. Refused where it would be. */
+  rewindPreview(relay: string, target: RewindTarget): Promise<RewindPreview>;
   drop(relay: string): Promise<void>;
   dead(query: DeadQuery): Promise<DeadLetter[]>;
+  deadGroups(query: DeadGroupQuery): Promise<DeadGroup[]>;
   /**
    * Brings dead letters back, in order within a key; how many. Large numbers are written in parts, oldest first, each part
    * for good: `onProgress` hears after each how many there are so far.
@@ -287,12 +345,28 @@ export interface Admin {
   /** Gives dead letters up; written like `requeue`. */
   discard(choice: DeadChoice, onProgress?: (count: number) => void): Promise<number>;
   /**
+   * Gives a dead letter other contents, with which it is delivered once it is requeued, at every attempt from then on. Its
+   * id, key, stream, type and position stay. Refused with `conflict` while a command waits for it, or while a process of
+   * the relay runs that knows nothing of edits.
+   */
+  edit(letter: LetterName, change: LetterEdit): Promise<void>;
+  /** A dead letter as it was enqueued, whatever it was made into; null: there is none. */
+  original(letter: LetterName): Promise<Message | null>;
+  /** The same admin, whose changes are noted under this name. */
+  by(author: Author): Admin;
+  /** What was changed through an admin, and by whom. Each is written together with the change itself. */
+  changes(query: ChangeQuery): Promise<ChangePage>;
+  /**
    * What a relay has published, page by page, in order within a key. What it has not published yet, or was told to skip,
    * may be among it: `find` tells.
    */
   sent(query: SentQuery): Promise<SentPage>;
   /** What a consumer of this store knows of messages, of whichever store: one answer for each, in order. */
   receipts(query: ReceiptQuery): Promise<ReceiptInfo[]>;
+  /** The receipts that all consumers of this store have of these messages (1 to 1,000), by message and consumer. */
+  receiptsOf(messages: ReceiptQuery["messages"]): Promise<MessageReceipt[]>;
+  /** Consumers with receipts in this store or samples of this day, by name. */
+  consumers(): Promise<ConsumerInfo[]>;
 }
 
 // ── Finding what is wrong ───────────────────────────────────────────────────────────────────────────────────────

@@ -398,3 +398,5 @@ export interface Clock {
 
 export type { Cause };
 export type * from "./admin.ts";
+export type * from "./changes.ts";
+export type * from "./search.ts";

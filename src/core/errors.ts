@@ -16,6 +16,7 @@ export type ErrorCode =
   | "lease_lost"
   | "relay_dropped"
   | "not_found"
+  | "conflict"
   | "unavailable"
   | "permanent"
   | "handler_timeout"

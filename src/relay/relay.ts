@@ -370,7 +370,11 @@ function record(recorder: SampleRecorder, event: RelayEvent): void {
     recorder.count("retried", event.retried);
     recorder.count("dead", event.dead);
     recorder.count("unavailable", event.unavailable);
-  } else if ("error" in event) recorder.error(event.error);
+  } else if ("error" in event) {
+    // Nothing of a batch is settled while the whole target is out, so no batch tells of it.
+    if (event.type === "outage") recorder.count("unavailable");
+    recorder.error(event.error);
+  }
 }
 
 /** Waits for the promise, but no longer than this. */

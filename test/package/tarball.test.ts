@@ -9,6 +9,7 @@ import { bins, entryPoints, packPackage, type PackedPackage, root } from "./pack
 const BUNDLED = `
 import { PGlite } from "@electric-sql/pglite";
 import { createOutbox, createRelay, publishEach } from "txbox";
+import { createAdmin } from "txbox/admin";
 import { createPostgresStore } from "txbox/postgres";
 
 const db = new PGlite();
@@ -18,8 +19,13 @@ const foreign = await db.query("select to_regclass('public.foreign_table') as fo
 await db.transaction((tx) => createOutbox({ store }).enqueue(tx, { stream: "s", type: "t", key: "k", payload: { n: 1 } }));
 const got = [];
 await createRelay({ store, name: "r", publisher: publishEach(async ({ body }) => void got.push(body)) }).drainOnce();
+const admin = createAdmin({ stores: { shop: store } });
+const page = async (path) => (await admin(new Request("http://localhost/" + path), { remoteAddress: "127.0.0.1" })).text();
+const html = await page("");
+const files = await Promise.all(html.match(/page-[0-9a-f]{12}\\.(?:js|css)/g).map(page));
+const { verdict } = JSON.parse(await page("api/overview"));
 await db.close();
-console.log(JSON.stringify({ foreign: foreign.rows[0].found, got }));
+console.log(JSON.stringify({ foreign: foreign.rows[0].found, got, files: files.map((file) => file.length > 5000), verdict: verdict.level }));
 `;
 
 describe("the packed tarball", () => {
@@ -35,8 +41,8 @@ describe("the packed tarball", () => {
     expect(existsSync(join(packed.installed, types)), types).toBe(true);
   });
 
-  test("every store, every broker, everything to observe with, the adapter kit, config and testing are exported", () => {
-    const folders = "{stores,brokers,observability}/*/index,{adapter,config,testing}/index";
+  test("every store, every broker, everything to observe with, the adapter kit, the page, config and testing are exported", () => {
+    const folders = "{stores,brokers,observability}/*/index,{adapter,admin,config,testing}/index";
     const sources = globSync(`src/{index,${folders}}.ts`, { cwd: root });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });
@@ -135,7 +141,7 @@ describe("the packed tarball", () => {
     ]);
   });
 
-  test("runs its own migrations in a bundle, not the files that lie beside it", async () => {
+  test("in a bundle, runs its own migrations and serves its own page, not the files that lie beside it", async () => {
     const out = join(packed.consumer, "bundled");
     mkdirSync(join(out, "migrations"), { recursive: true });
     mkdirSync(join(packed.consumer, "node_modules", "@electric-sql"), { recursive: true });
@@ -147,6 +153,6 @@ describe("the packed tarball", () => {
     const how = ["--format", "esm", "--platform", "node", "--external", "@electric-sql/pglite"];
     await packed.run("rolldown", ["program.mjs", "--file", file, ...how]);
     const printed = JSON.parse((await packed.run("node", [file])).trim().split("\n").at(-1)!) as unknown;
-    expect(printed).toEqual({ foreign: null, got: ['{"n":1}'] });
+    expect(printed).toEqual({ foreign: null, got: ['{"n":1}'], files: [true, true], verdict: "good" });
   });
 });

@@ -32,6 +32,8 @@ union all
 select format('constraint of %s: %s valid=%s', r.relname, pg_get_constraintdef(k.oid), k.convalidated)
   from relation r join pg_constraint k on k.conrelid = r.oid
 union all
+select format('trigger of %s: %s', r.relname, pg_get_triggerdef(t.oid)) from relation r join pg_trigger t on t.tgrelid = r.oid and not t.tgisinternal
+union all
 select format('view %s: %s', relname, pg_get_viewdef(oid)) from relation where relkind = 'v'
 union all
 select format('routine %s acl=%s', pg_get_functiondef(p.oid), p.proacl)

@@ -1,14 +1,24 @@
-import type { Admin, DeadChoice, DeadFilter, DeadLetter, DeadPlace, DeadQuery } from "../../core/contracts.ts";
-import { TxboxError } from "../../core/errors.ts";
+import type {
+  Admin,
+  DeadChoice,
+  DeadFilter,
+  DeadGroupQuery,
+  DeadLetter,
+  DeadPlace,
+  DeadQuery,
+} from "../../core/contracts.ts";
 import { printable } from "../../core/printable.ts";
+import { adminBy, AUTHOR_FLAGS, type AuthorValues } from "../author-flags.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { confirm } from "../confirm.ts";
-import { deadDetails, deadTable } from "../dead-table.ts";
+import { deadDetails, deadTable, groupTable } from "../dead-table.ts";
+import { editLetter, noSuchLetter } from "../edit-letter.ts";
 import { EXIT } from "../exit-code.ts";
 import { plural } from "../format-values.ts";
 import { jsonText, messageRecord } from "../json-text.ts";
 import { isLive } from "../../core/live-processes.ts";
+import { redriveLetters } from "../redrive-letters.ts";
 import { noMore, refuseFlags, subcommand } from "../subcommand.ts";
 import { UsageError } from "../usage-error.ts";
 
@@ -19,16 +29,21 @@ const COUNTED = 10_000;
 
 export const deadCommand: Command = defineCommand({
   name: "dead",
-  summary: "list, show, requeue and discard dead letters",
+  summary: "group, list, show, edit, requeue, redrive and discard dead letters",
   usage: [
     "dead list [filters] [--state dead|requeued|discarded]",
-    "dead show ID | --position N [--relay NAME]",
+    "dead groups [--relay NAME] [--stream NAME] [--type TYPE]",
+    "dead show ID | --position N [--relay NAME] [--original]",
     "dead requeue ID… | filters | --all",
+    "dead redrive filters | --all --rate N [--start-at TIME] [--rounds N]",
+    "dead edit ID [--relay NAME] [--payload FILE] [--headers FILE] [--requeue]",
     "dead discard ID… | filters | --all [--yes]",
   ],
   about:
     "Requeued messages go out again through the same relay, those of one key in their order. The relay carries out requeue and\n" +
-    "discard between two batches; when none runs, the command waits in the database until one does.",
+    "discard between two batches; when none runs, the command waits in the database until one does. A group is what died of the\n" +
+    "same: one relay, one type, one kind of error. An edited letter keeps its id, key, stream, type and position, and what it was\n" +
+    "before. A redrive requeues at a rate and waits while the target of the relay is out. `txbox changes` shows who did what.",
   words: true,
   flags: {
     relay: { kind: "text", value: "NAME", help: "dead letters of this relay" },
@@ -37,16 +52,29 @@ export const deadCommand: Command = defineCommand({
     key: { kind: "text", value: "KEY", help: "of this ordering key" },
     id: { kind: "text", value: "ID", help: "with this message id (the same as ID alone)" },
     position: { kind: "position", help: "at this position" },
+    group: { kind: "text", value: "GROUP", help: "of this group, as `dead groups` names it" },
     state: {
       kind: "text",
       choices: ["dead", "requeued", "discarded"],
       help: "list: what became of them (default dead)",
     },
-    all: { kind: "switch", help: "requeue, discard: every one (of --relay)" },
+    original: { kind: "switch", help: "show: as it was enqueued, whatever it was edited to" },
+    payload: { kind: "text", value: "FILE", help: "edit: the new payload, as it is in this file (- for stdin)" },
+    headers: { kind: "text", value: "FILE", help: "edit: the new headers, a JSON object in this file (- for stdin)" },
+    requeue: { kind: "switch", help: "edit: and requeue it" },
+    rate: { kind: "integer", min: 1, help: "redrive: letters per second" },
+    "start-at": { kind: "text", value: "TIME", help: "redrive: not before 2026-01-31T08:00:00Z, or 2h from now" },
+    rounds: { kind: "integer", min: 1, help: "redrive: how often a letter that dies again is requeued (default 1)" },
+    all: { kind: "switch", help: "requeue, redrive, discard: every one (of --relay)" },
     limit: { kind: "integer", min: 1, help: "at most this many, oldest first (list: 100)" },
     yes: { kind: "switch", help: "do not ask before discarding several" },
+    ...AUTHOR_FLAGS,
   },
   examples: [
+    ["dead groups", "one cause or ten?"],
+    ["dead requeue --relay to-rabbit --group 0f3a9c41d2e7 --limit 1", "one of a group, to see whether it works now"],
+    ["dead redrive --relay to-rabbit --group 0f3a9c41d2e7 --rate 50", "and then the others, 50 a second"],
+    ["dead edit 0198c7c2-… --payload mended.json --requeue --actor anna", "the same message with another payload"],
     ["dead list --relay to-rabbit", "what died, oldest first"],
     ["dead show 0198c7c2-…", "payload, headers and every error of one"],
     ["dead requeue --stream orders --key 4711", "a key's dead letters, in order"],
@@ -54,12 +82,12 @@ export const deadCommand: Command = defineCommand({
     ["dead discard --all --relay audit --yes", "give them up"],
   ],
   async run(context, { flags, positionals }) {
-    const { name, rest } = subcommand("dead", positionals, ["list", "show", "requeue", "discard"]);
-    const { relay, stream, type, key, id, position, state, limit, all, yes } = flags;
-    if (name !== "list") refuseFlags("dead", flags, ["state"], "dead list");
-    if (name !== "discard") refuseFlags("dead", flags, ["yes"], "dead discard");
-    if (name === "list" || name === "show") refuseFlags("dead", flags, ["all"], "dead requeue and dead discard");
-    if (name === "show") refuseFlags("dead", flags, ["limit"], "dead list, dead requeue and dead discard");
+    const { name, rest } = subcommand("dead", positionals, SUBCOMMANDS);
+    const { relay, stream, type, key, id, position, group, state, limit, all, yes } = flags;
+    for (const [flag, goesWith] of Object.entries(GOES_WITH)) {
+      if (goesWith.includes(name)) continue;
+      refuseFlags("dead", flags, [flag], inWords(goesWith.map((one) => `dead ${one}`)));
+    }
     if (rest.length > 0) refuseFlags("dead", flags, ["id"], "no other ID");
     const filter: DeadFilter & { limit?: number } = {
       ...(relay === undefined ? {} : { relay }),
@@ -68,8 +96,13 @@ export const deadCommand: Command = defineCommand({
       ...(key === undefined ? {} : { key }),
       ...(id === undefined ? {} : { id }),
       ...(position === undefined ? {} : { position }),
+      ...(group === undefined ? {} : { group }),
       ...(limit === undefined ? {} : { limit }),
     };
+    if (name === "groups") {
+      noMore("dead", rest);
+      return groups(context, filter);
+    }
     if (name === "list") {
       noMore("dead", rest);
       return list(context, {
@@ -78,19 +111,59 @@ export const deadCommand: Command = defineCommand({
       });
     }
     const queries = rest.length === 0 ? [filter] : rest.map((one) => ({ ...filter, id: one }));
-    if (name === "show") return show(context, queries);
-    const chosen = rest.length > 0 || [stream, type, key, id, position].some((value) => value !== undefined);
+    if (name === "show") return show(context, queries, flags.original === true);
+    if (name === "edit") return editLetter(context, queries, flags);
+    const chosen = rest.length > 0 || [stream, type, key, id, position, group].some((value) => value !== undefined);
     if (chosen === (all === true)) {
       const what = chosen
         ? "Give filters or --all, not both"
-        : `Which ones? Name an ID, filter by --key, --stream, --type or --position, or say --all`;
+        : `Which ones? Name an ID, filter by --key, --stream, --type, --group or --position, or say --all`;
       throw new UsageError(what, { command: "dead" });
+    }
+    if (name === "redrive") {
+      if (rest.length > 1) throw new UsageError("dead redrive takes one ID, or filters", { command: "dead" });
+      return redriveLetters(context, all === true ? { ...queries[0]!, all } : queries[0]!, flags);
     }
     const single = queries.every((query) => query.id !== undefined || query.position !== undefined);
     const choices = queries.map((query): DeadChoice => (all === true ? { ...query, all } : query));
-    return tell(context, name, choices, single || name === "requeue" || yes === true);
+    return tell(context, name, choices, single || name === "requeue" || yes === true, flags);
   },
 });
+
+const SUBCOMMANDS = ["groups", "list", "show", "requeue", "redrive", "edit", "discard"] as const;
+
+/** With which subcommands a flag means something; all others mean something with all. */
+const GOES_WITH: Readonly<Record<string, readonly (typeof SUBCOMMANDS)[number][]>> = {
+  key: ["list", "show", "requeue", "redrive", "edit", "discard"],
+  id: ["list", "show", "requeue", "redrive", "edit", "discard"],
+  position: ["list", "show", "requeue", "redrive", "edit", "discard"],
+  group: ["list", "show", "requeue", "redrive", "discard"],
+  state: ["list"],
+  original: ["show"],
+  payload: ["edit"],
+  headers: ["edit"],
+  requeue: ["edit"],
+  rate: ["redrive"],
+  "start-at": ["redrive"],
+  rounds: ["redrive"],
+  all: ["requeue", "redrive", "discard"],
+  limit: ["groups", "list", "requeue", "redrive", "discard"],
+  yes: ["discard"],
+  actor: ["requeue", "redrive", "edit", "discard"],
+  reason: ["requeue", "redrive", "edit", "discard"],
+};
+
+function inWords(names: readonly string[]): string {
+  return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)!}`;
+}
+
+async function groups(context: CliContext, query: DeadGroupQuery): Promise<void> {
+  const { admin } = (await context.open()).store;
+  const found = await admin.deadGroups(query);
+  context.output.result({ groups: found }, () =>
+    found.length === 0 ? "There are no dead letters.\n" : groupTable(found),
+  );
+}
 
 async function list(context: CliContext, { limit = 100, ...query }: DeadQuery): Promise<void> {
   const { output } = context;
@@ -131,7 +204,7 @@ async function* pages(
   }
 }
 
-async function show(context: CliContext, queries: readonly DeadQuery[]): Promise<void> {
+async function show(context: CliContext, queries: readonly DeadQuery[], original: boolean): Promise<void> {
   if (queries.some((query) => query.id === undefined && query.position === undefined)) {
     throw new UsageError("dead show needs an ID or --position", { command: "dead" });
   }
@@ -139,10 +212,15 @@ async function show(context: CliContext, queries: readonly DeadQuery[]): Promise
   const letters: DeadLetter[] = [];
   for (const query of queries) {
     const found = await lettersInAnyState(store.admin, query);
-    if (found.length === 0) throw notFound(query);
-    letters.push(...found);
+    if (found.length === 0) throw noSuchLetter(query);
+    letters.push(...(original ? await Promise.all(found.map((letter) => asEnqueued(store.admin, letter))) : found));
   }
   context.output.result({ dead: letters.map(messageRecord) }, () => letters.map(deadDetails).join("\n"));
+}
+
+async function asEnqueued(admin: Admin, letter: DeadLetter): Promise<DeadLetter> {
+  const original = await admin.original({ relay: letter.relay, id: letter.id, position: letter.position });
+  return original === null ? letter : { ...letter, body: original.body, headers: original.headers };
 }
 
 async function lettersInAnyState(admin: Admin, query: DeadQuery): Promise<DeadLetter[]> {
@@ -158,9 +236,10 @@ async function tell(
   what: "requeue" | "discard",
   choices: readonly DeadChoice[],
   sure: boolean,
+  author: AuthorValues,
 ): Promise<number> {
   const { output } = context;
-  const { admin } = (await context.open()).store;
+  const admin = adminBy((await context.open()).store.admin, author);
   if (!sure) {
     const found = await countUpTo(admin, choices[0]!);
     const which = found > COUNTED ? `more than ${plural(COUNTED, "dead letter")}` : plural(found, "dead letter");
@@ -175,7 +254,7 @@ async function tell(
     const told = await admin[what](choice, (soFar) => {
       if (soFar % 100_000 === 0) output.note(`${soFar} so far`);
     });
-    if (told === 0 && (choice.id !== undefined || choice.position !== undefined)) throw notFound(choice);
+    if (told === 0 && (choice.id !== undefined || choice.position !== undefined)) throw noSuchLetter(choice);
     count += told;
   }
   const idle = await relaysWithoutProcess(admin, choices);
@@ -218,12 +297,4 @@ async function relaysWithoutProcess(admin: Admin, choices: readonly DeadChoice[]
     }
   }
   return waiting;
-}
-
-function notFound({ id, position, relay }: DeadFilter): TxboxError {
-  const which = id === undefined ? `at position ${String(position)}` : `with id ${id}`;
-  const where = relay === undefined ? "" : ` of relay "${relay}"`;
-  return new TxboxError("not_found", `There is no dead letter ${which}${where}`, {
-    fix: "List them with `txbox dead list`",
-  });
 }

@@ -4,18 +4,19 @@ import { defineCommand, type Command } from "../command.ts";
 import { requirePostgres } from "../open-store.ts";
 import { UsageError } from "../usage-error.ts";
 
-const ROLES = ["writer", "consumer", "relay", "maintainer"] as const;
+const ROLES = ["writer", "consumer", "relay", "maintainer", "viewer"] as const;
 
 export const grantsCommand: Command = defineCommand({
   name: "grants",
   summary: "print the GRANT statements for your roles",
-  usage: ["grants [--writer ROLE] [--consumer ROLE] [--relay ROLE] [--maintainer ROLE]"],
+  usage: ["grants [--writer ROLE] [--consumer ROLE] [--relay ROLE] [--maintainer ROLE] [--viewer ROLE]"],
   about: "Prints SQL and changes nothing; needs no connection. Run the SQL as the owner of the tables.",
   flags: {
     writer: { kind: "text", value: "ROLE", help: "applications that enqueue" },
     consumer: { kind: "text", value: "ROLE", help: "applications with an inbox" },
     relay: { kind: "text", value: "ROLE", help: "relay processes, and the commands for relays and dead letters" },
     maintainer: { kind: "text", value: "ROLE", help: "whoever migrates, rotates segments and drops old ones" },
+    viewer: { kind: "text", value: "ROLE", help: "whoever looks at everything and changes nothing" },
   },
   examples: [["grants --writer app --relay txbox_relay | psql", "give two roles the least they need"]],
   async run(context, { flags }) {

@@ -1,6 +1,7 @@
 import type { Admin, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { printable } from "../../core/printable.ts";
+import { adminBy, AUTHOR_FLAGS } from "../author-flags.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { confirm } from "../confirm.ts";
@@ -32,6 +33,7 @@ export const relaysCommand: Command = defineCommand({
       help: 'earliest, now, a position ("42", "position 42") or a time ("2026-01-31T08:00:00Z")',
     },
     yes: { kind: "switch", help: "do not ask" },
+    ...AUTHOR_FLAGS,
   },
   examples: [
     ["relays pause to-rabbit", "its processes finish what they hold and wait"],
@@ -44,6 +46,7 @@ export const relaysCommand: Command = defineCommand({
     if (what !== "rewind") refuseFlags("relays", flags, ["to"], "relays rewind");
     if (what !== "rewind" && what !== "drop") refuseFlags("relays", flags, ["yes"], "relays rewind and relays drop");
     if (what === "list") {
+      refuseFlags("relays", flags, ["actor", "reason"], "relays pause, resume, rewind and drop");
       noMore("relays", rest);
       return list(context);
     }
@@ -51,7 +54,7 @@ export const relaysCommand: Command = defineCommand({
     if (relay === undefined) throw new UsageError(`Which relay? txbox relays ${what} NAME`, { command: "relays" });
     const target = what === "rewind" ? targetOf(flags.to, more) : undefined;
     if (target === undefined) noMore("relays", more);
-    const { admin } = (await context.open()).store;
+    const admin = adminBy((await context.open()).store.admin, flags);
     await requireRelay(admin, relay);
     const question =
       target === undefined ? await dropQuestion(admin, relay, what) : await skipQuestion(admin, relay, target);

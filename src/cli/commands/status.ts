@@ -1,13 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Activity, Admin, MessageInfo, MessageQuery, RelayInfo, StoreFigures } from "../../core/contracts.ts";
+import type { Activity, Admin, MessageQuery, RelayInfo, StoreFigures } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { isLive } from "../../core/live-processes.ts";
+import { aggregateOf } from "../aggregate-flag.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { explainFailure } from "../explain-failure.ts";
 import { formatTable } from "../format-table.ts";
 import { formatAge, formatMs, formatRate, formatTime, plural } from "../format-values.ts";
 import { messageRecord } from "../json-text.ts";
+import { messageTable } from "../message-table.ts";
 import { suggestion } from "../parse-flags.ts";
 import { relayTable } from "../relay-table.ts";
 import { stopSignal } from "../stop-signal.ts";
@@ -89,13 +91,6 @@ function messageQuery({ id, key, stream, aggregate, correlation, relay, limit }:
   };
 }
 
-function aggregateOf(text: string): Pick<MessageQuery, "aggregateType" | "aggregateId"> {
-  const colon = text.indexOf(":");
-  return colon === -1
-    ? { aggregateId: text }
-    : { aggregateType: text.slice(0, colon), aggregateId: text.slice(colon + 1) };
-}
-
 async function relays(admin: Admin, only: string | undefined): Promise<Snapshot> {
   const { relays: all, ...figures } = await admin.figures();
   const shown = only === undefined ? all : all.filter(({ name }) => name === only);
@@ -175,21 +170,6 @@ async function messages(admin: Admin, query: MessageQuery): Promise<Snapshot> {
   const found = await admin.find(query);
   const text = found.length === 0 ? "No such message.\n" : messageTable(found);
   return { value: { messages: found.map(messageRecord) }, text };
-}
-
-function messageTable(found: readonly MessageInfo[]): string {
-  return formatTable(found, [
-    { title: "position", align: "right", value: ({ position }) => position?.toString() },
-    { title: "id", value: ({ id }) => id },
-    { title: "stream", value: ({ stream }) => stream },
-    { title: "type", value: ({ type }) => type },
-    { title: "key", value: ({ key }) => key, max: 30 },
-    { title: "relay", value: ({ relay }) => relay },
-    { title: "status", value: ({ status }) => status },
-    { title: "attempts", align: "right", value: ({ attempts }) => attempts },
-    { title: "published", value: ({ publishedAt }) => formatTime(publishedAt) },
-    { title: "last error", value: ({ lastError }) => lastError, max: 60 },
-  ]);
 }
 
 async function watch(context: CliContext, show: () => Promise<Snapshot>, everyMs: number): Promise<void> {

@@ -121,7 +121,7 @@ async function holdersOf(inbox: Tables["inbox"], consumer: string): Promise<stri
   }
 }
 
-function receiptInfo(row: Document): ReceiptInfo {
+export function receiptInfo(row: Document): ReceiptInfo {
   const date = (value: unknown): Date | null => (value instanceof Date ? value : null);
   return {
     status: row["status"] as ReceiptInfo["status"],

@@ -1,4 +1,5 @@
 import { messageFields } from "./dead-letters.ts";
+import { contentsStep } from "./edited-document.ts";
 import type { Fence } from "./lease.ts";
 import type { Document } from "./mongodb-client.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -79,8 +80,15 @@ async function requeue(
       },
     },
   ];
-  const died = { _id: { $in: ids }, status: "dead", waits: { $exists: false }, ...inTime(fence) };
-  await tables.outbox.updateMany(died, back, { maxTimeMS: fence.maxTimeMS });
+  const died = { status: "dead", waits: { $exists: false }, ...inTime(fence) };
+  // Each with its own contents: where there are no transactions, an edit may have come as far as the letter only.
+  for (const letter of letters.filter(({ edited }) => edited === true)) {
+    const update = [...contentsStep(letter), ...back];
+    await tables.outbox.updateMany({ _id: letter["_id"], ...died }, update, { maxTimeMS: fence.maxTimeMS });
+  }
+  const plain = letters.filter(({ edited }) => edited !== true).map(({ _id }) => _id);
+  if (plain.length > 0)
+    await tables.outbox.updateMany({ _id: { $in: plain }, ...died }, back, { maxTimeMS: fence.maxTimeMS });
   const returned = await tables.outbox.find({ _id: { $in: ids }, status: { $ne: "dead" } }, { projection: { _id: 1 } });
   return returned.map(({ _id }) => _id);
 }

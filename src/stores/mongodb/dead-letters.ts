@@ -1,3 +1,4 @@
+import { errorGroup } from "../../core/error-group.ts";
 import { describeError } from "../../core/errors.ts";
 import type { Document } from "./mongodb-client.ts";
 import { presentable } from "./mongodb-document.ts";
@@ -34,15 +35,18 @@ const FIELDS = [
 export async function writeLetters(tables: Tables, relay: string, documents: readonly Document[]): Promise<void> {
   if (documents.length === 0) return;
   const letters = documents.map((document) => {
+    const fields = messageFields(presentable(document));
+    const error = describeError(document["last_error"]);
     const letter = {
-      ...messageFields(presentable(document)),
+      ...fields,
       relay,
       state: "dead",
       command: null,
       blocks: document["blocks"] === true,
       death: document["death"],
       died_at: document["died_at"],
-      last_error: describeError(document["last_error"]),
+      last_error: error,
+      error_group: errorGroup(String(fields["event_type"]), error),
     };
     const filter = { _id: document["_id"], death: { $ne: document["death"] } };
     return { updateOne: { filter, update: { $set: letter }, upsert: true } };

@@ -1,52 +1,68 @@
-import type {
-  Admin,
-  DeadChoice,
-  DeadFilter,
-  DeadLetter,
-  DeadPlace,
-  DeadQuery,
-  MessageInfo,
-  MessageQuery,
-  MessageStatus,
-} from "../../core/contracts.ts";
+import type { Admin, Author, MessageInfo, MessageQuery } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readSamples } from "./mongodb-history.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
+import { Changes, listChanges, type ChangesOptions } from "./changes.ts";
+import { readConsumers, readReceiptsOf } from "./consumers.ts";
+import { commandDead, editLetter, listDead, originalOf } from "./dead-admin.ts";
+import { deadGroups } from "./dead-groups.ts";
+import { messageInfo } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
-import { documentId, numberOr, presentable, StoredMessage } from "./mongodb-document.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { search } from "./search.ts";
 import { storeFigures } from "./store-figures.ts";
+import { readWaiting } from "./waiting.ts";
 
-/** How many letters one part of a command marks. */
-const PART = 1000;
+export interface AdminOptions extends ChangesOptions {
+  receiptRetentionMs: number;
+}
 
 /** Read model and admin commands over the collections. */
-export function createAdmin({ tables, receiptRetentionMs }: { tables: Tables; receiptRetentionMs: number }): Admin {
-  return checkedAdmin({
+export function createAdmin(options: AdminOptions): Admin {
+  return checkedAdmin(adminBy(undefined, options));
+}
+
+/** An admin whose changes are noted under a name. */
+function adminBy(author: Author | undefined, options: AdminOptions): Admin {
+  const { tables, receiptRetentionMs } = options;
+  const changes = new Changes(options, author);
+  return {
+    by: (other) => adminBy(other, options),
+    changes: (query) => listChanges(tables, query),
     find: (query) => find(tables, query),
+    search: (query) => search(tables, query),
+    waiting: (query) => readWaiting(tables, query),
     relays: () => relayFigures(tables),
     figures: () => storeFigures(tables),
     samples: (query) => readSamples(tables, query),
     blocked: (query) => listBlocked(tables, query),
-    pause: (relay) => setPaused(tables, relay, true),
-    resume: (relay) => setPaused(tables, relay, false),
-    async rewind(relay) {
-      if ((await tables.relays.findOne({ _id: relay })) === null) throw noSuchRelay(relay);
-      throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
-        field: "relay",
-        fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
-      });
-    },
-    drop: (relay) => drop(tables, relay),
-    dead: (query) => dead(tables, query),
-    requeue: (choice, onProgress) => command(tables, "requeue", choice, onProgress),
-    discard: (choice, onProgress) => command(tables, "discard", choice, onProgress),
+    pause: (relay) => setPaused(tables, changes, relay, true),
+    resume: (relay) => setPaused(tables, changes, relay, false),
+    rewind: (relay) => refuseRewind(tables, relay),
+    rewindPreview: (relay) => refuseRewind(tables, relay),
+    drop: (relay) => drop(tables, changes, relay),
+    dead: (query) => listDead(tables, query),
+    deadGroups: (query) => deadGroups(tables, query),
+    requeue: (choice, onProgress) => commandDead(tables, changes, "requeue", choice, onProgress),
+    discard: (choice, onProgress) => commandDead(tables, changes, "discard", choice, onProgress),
+    edit: (letter, change) => editLetter(tables, changes, letter, change),
+    original: (letter) => originalOf(tables, letter),
     sent: (query) => readSent(tables, query),
     receipts: (query) => readReceipts(tables, query, receiptRetentionMs),
+    receiptsOf: (messages) => readReceiptsOf(tables, messages),
+    consumers: () => readConsumers(tables),
+  };
+}
+
+async function refuseRewind(tables: Tables, relay: string): Promise<never> {
+  await requireRelay(tables, relay);
+  throw new TxboxError("invalid_option", "A relay on MongoDB cannot be rewound: each document has one state", {
+    field: "relay",
+    fix: "Requeue dead letters, or enqueue what is missing again with a reconciler",
   });
 }
 
@@ -70,118 +86,28 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
   return rows.map(messageInfo);
 }
 
-function messageInfo(row: Document): MessageInfo {
-  const document = presentable(row);
-  const status = statusOf(document);
-  return {
-    ...fieldsOf(document),
-    position: status === "scheduled" ? null : BigInt(document["position"] as number),
-    relay: (document["relay"] as string | undefined) ?? null,
-    status,
-    attempts: numberOr(document["attempts"], 0),
-    lastError: (document["last_error"] as string | null | undefined) ?? null,
-    publishedAt: (document["published_at"] as Date | undefined) ?? null,
-    deliverAt: status === "scheduled" ? (document["next_retry_at"] as Date) : null,
-  };
+async function requireRelay({ relays }: Tables, relay: string): Promise<void> {
+  if ((await relays.findOne({ _id: relay }, { projection: { _id: 1 } })) === null) throw noSuchRelay(relay);
 }
 
-function statusOf({ status, waits, lease_until, now }: Document): MessageStatus {
-  if (status === "done") return "published";
-  if (status === "dead") return "dead";
-  if (status === "failed") return "retrying";
-  if (waits === "later") return "scheduled";
-  return status === "processing" && (lease_until as Date) > (now as Date) ? "processing" : "pending";
-}
-
-function fieldsOf(document: Document) {
-  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new StoredMessage(document);
-  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
-}
-
-function deadFilter(filter: DeadFilter, state: DeadLetter["state"]): Document {
-  return given({
-    state,
-    relay: filter.relay,
-    ...byId(filter.id),
-    position: filter.position === undefined ? undefined : Number(filter.position),
-    stream: filter.stream,
-    event_type: filter.type,
-    key: filter.key,
+async function setPaused(tables: Tables, changes: Changes, relay: string, paused: boolean): Promise<void> {
+  await requireRelay(tables, relay);
+  await changes.make({ action: paused ? "pause" : "resume", relay, details: {} }, async (session) => {
+    const { matchedCount } = await tables.relays.updateOne({ _id: relay }, { $set: { paused } }, { ...session });
+    if (matchedCount === 0) throw noSuchRelay(relay);
+    return { answer: undefined, count: null };
   });
 }
 
-/** An index has them in this order. Positions rise within a key only, so several letters may have the same one. */
-const IN_ORDER = { position: 1, _id: 1 };
-
-interface Place {
-  position: number;
-  _id: unknown;
-}
-
-/** What comes after a place. The first condition says nothing new, but an index understands it. */
-function behind(place: Place | undefined): Document {
-  if (place === undefined) return {};
-  const { position, _id } = place;
-  const later = { $or: [{ position: { $gt: position } }, { position, _id: { $gt: _id } }] };
-  return { $and: [{ position: { $gte: position } }, later] };
-}
-
-function placeOf({ position, stream, id }: DeadPlace): Place {
-  return { position: Number(position), _id: documentId(stream, id) };
-}
-
-async function dead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLetter[]> {
-  const after = query.after === undefined ? undefined : placeOf(query.after);
-  const filter = { ...deadFilter(query, query.state ?? "dead"), ...behind(after) };
-  const rows = await letters.find(filter, { sort: IN_ORDER, limit: query.limit ?? DEFAULT_PAGE });
-  return rows.map((row) => ({
-    ...fieldsOf(row),
-    position: BigInt(row["position"] as number),
-    relay: row["relay"] as string,
-    state: row["state"] as DeadLetter["state"],
-    command: row["command"] as DeadLetter["command"],
-    attempts: numberOr(row["attempts"], 0),
-    lastError: row["last_error"] as string,
-    errors: (row["errors"] as { at: Date; error: string }[]).map(({ at, error }) => ({ at: at.toISOString(), error })),
-    diedAt: row["died_at"] as Date,
-  }));
-}
-
-/** Marks dead letters for the owner of their lanes, part by part in order. Those carried out meanwhile are left alone. */
-async function command(
-  { dead: letters }: Tables,
-  what: "requeue" | "discard",
-  choice: DeadChoice,
-  onProgress?: (count: number) => void,
-): Promise<number> {
-  const filter = deadFilter(choice, "dead");
-  const change = { $set: { command: what }, $currentDate: { changed_at: true } };
-  const most = choice.limit ?? Number.POSITIVE_INFINITY;
-  let count = 0;
-  let after: Place | undefined;
-  while (count < most) {
-    const part = Math.min(PART, most - count);
-    const options = { sort: IN_ORDER, limit: part, projection: { position: 1 } };
-    const found = await letters.find({ ...filter, ...behind(after) }, options);
-    if (found.length === 0) break;
-    const ids = found.map(({ _id }) => _id);
-    count += (await letters.updateMany({ _id: { $in: ids }, state: "dead" }, change)).matchedCount;
-    onProgress?.(count);
-    if (found.length < part) break;
-    after = found.at(-1) as unknown as Place;
-  }
-  return count;
-}
-
-async function setPaused({ relays }: Tables, relay: string, paused: boolean): Promise<void> {
-  const { matchedCount } = await relays.updateOne({ _id: relay }, { $set: { paused } });
-  if (matchedCount === 0) throw noSuchRelay(relay);
-}
-
 /** Its open messages are ready for whichever relay takes their streams next; its dead letters stay. */
-async function drop({ relays, outbox }: Tables, relay: string): Promise<void> {
-  const { deletedCount } = await relays.raw.deleteOne({ _id: relay });
-  if (deletedCount === 0) throw noSuchRelay(relay);
+async function drop(tables: Tables, changes: Changes, relay: string): Promise<void> {
+  const { relays, outbox } = tables;
+  await requireRelay(tables, relay);
+  await changes.make({ action: "drop", relay, details: {} }, async (session) => {
+    const { deletedCount } = await relays.raw.deleteOne({ _id: relay }, { ...session });
+    if (deletedCount === 0) throw noSuchRelay(relay);
+    return { answer: undefined, count: null };
+  });
   const ready = {
     $set: { status: "new", waits: "ready", lease_owner: null, lease_until: null, lease_token: null },
     $unset: { relay: 1, alone: 1, crashes: 1 },

@@ -1,6 +1,6 @@
 import type { PreparedMessage } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
-import type { Headers } from "../../core/message.ts";
+import type { Headers, Message } from "../../core/message.ts";
 import type { Stored } from "../../lanes/lane-port.ts";
 import type { Document } from "./mongodb-client.ts";
 import { bodyOf, storedValue } from "./stored-value.ts";
@@ -122,6 +122,12 @@ export class StoredMessage implements Stored {
     const own = this.document["correlation_id"];
     return typeof own === "string" ? own : this.id;
   }
+}
+
+/** The fields of a message but for its position. */
+export function fieldsOf(document: Document): Omit<Message, "position"> {
+  const { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt } = new StoredMessage(document);
+  return { id, stream, type, key, aggregateType, aggregateId, headers, body, createdAt };
 }
 
 export function sizeOf(document: Document): number {

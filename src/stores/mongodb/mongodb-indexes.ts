@@ -1,3 +1,4 @@
+import { CHANGES_MS } from "./changes.ts";
 import type { Document } from "./mongodb-client.ts";
 import { SAMPLES_MS } from "./mongodb-history.ts";
 import type { Names } from "./mongodb-names.ts";
@@ -52,6 +53,8 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
           partialFilterExpression: { status: "done" },
           expireAfterSeconds: seconds(retentionMs),
         },
+        // From the newest back, for those who look for messages.
+        { name: "txbox_newest", key: { position: 1, _id: 1 } },
         { name: "txbox_message_id", key: { message_id: 1 }, partialFilterExpression: present("message_id") },
         { name: "txbox_key", key: { key: 1, position: 1 }, partialFilterExpression: present("key") },
         { name: "txbox_aggregate", key: { aggregate_id: 1 }, partialFilterExpression: present("aggregate_id") },
@@ -76,6 +79,8 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
           key: { relay: 1, lane: 1, stream: 1, key: 1, position: 1 },
           partialFilterExpression: { blocks: true },
         },
+        // Letters that died of the same; and those that have no group yet.
+        { name: "txbox_groups", key: { state: 1, error_group: 1, relay: 1, position: 1, died_at: 1 } },
         { name: "txbox_blocks", key: { relay: 1, blocks: 1, lane: 1 }, partialFilterExpression: { blocks: true } },
       ],
     ],
@@ -87,6 +92,14 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
         { name: "txbox_expire", key: { at: 1 }, expireAfterSeconds: seconds(SAMPLES_MS) },
         { name: "txbox_samples", key: { part: 1, name: 1, at: 1 } },
         { name: "txbox_errors", key: { last_error_at: 1 }, partialFilterExpression: present("last_error") },
+      ],
+    ],
+    [
+      names.changes,
+      [
+        { name: "txbox_expire", key: { at: 1 }, expireAfterSeconds: seconds(CHANGES_MS) },
+        { name: "txbox_changes_of_relay", key: { relay: 1, _id: 1 } },
+        { name: "txbox_run", key: { run: 1 }, partialFilterExpression: present("run") },
       ],
     ],
     [names.relays, []],

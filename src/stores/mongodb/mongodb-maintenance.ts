@@ -1,17 +1,21 @@
 import type { Maintenance } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
 import { uuidv7 } from "../../core/uuid.ts";
+import { fillGroups } from "./dead-groups.ts";
 import { writeLetters } from "./dead-letters.ts";
 import type { Tables } from "./mongodb-names.ts";
 
 const LANE_NUMBERS = Array.from({ length: LANES }, (_, lane) => lane);
 const BATCH = 100;
+/** How many letters of older relays get their group in one run. */
+const GROUPED = 50_000;
 
 /** The server deletes what is done and past its time, so what is left is to find documents that no relay would ever see. */
 export function createMaintenance({ tables }: { tables: Tables }): Maintenance {
   return {
     async run() {
       for (const waits of ["ready", "parked", "later"] as const) await buryLaneless(tables, waits);
+      await fillGroups(tables, GROUPED);
       return { rotated: false, droppedSegments: [], heldBackBy: [] };
     },
   };

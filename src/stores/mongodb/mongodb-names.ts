@@ -15,6 +15,8 @@ export interface Names {
   readonly inbox: string;
   /** What relays and consumers did lately. */
   readonly samples: string;
+  /** What people changed, and why. */
+  readonly changes: string;
 }
 
 export function mongoNames(outbox: string, inbox: string): Names {
@@ -33,6 +35,7 @@ export function mongoNames(outbox: string, inbox: string): Names {
     migrations: `${outbox}_migrations`,
     inbox,
     samples: `${outbox}_samples`,
+    changes: `${outbox}_changes`,
   };
 }
 
@@ -48,5 +51,6 @@ export function tablesOf(database: Database, names: Names, deadlineMs?: number):
     migrations: table(names.migrations),
     inbox: table(names.inbox),
     samples: table(names.samples),
+    changes: table(names.changes),
   };
 }

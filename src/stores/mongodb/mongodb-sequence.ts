@@ -3,7 +3,7 @@ import type { Document, MongoSession } from "./mongodb-client.ts";
 import type { Table } from "./table.ts";
 
 /** Positions per millisecond, so that they stay near the time for everything but the wildest bursts. */
-const PER_MS = 1000;
+export const PER_MS = 1000;
 
 export interface Positions {
   /** The first of as many positions as there are messages. */

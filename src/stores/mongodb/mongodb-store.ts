@@ -133,7 +133,7 @@ export function createMongoStore<Client extends MongoClientLike>(
     >,
     migrator: { ...migrator, check },
     maintenance: toldMaintenance("mongodb", createMaintenance({ tables })),
-    admin: createAdmin({ tables, receiptRetentionMs }),
+    admin: createAdmin({ client, database, tables, transactions, receiptRetentionMs }),
     checks: mongoChecks({ database, names, tables, transactions, retentionMs }),
     history: createHistory(tablesOf(database, names, MIN_ANSWER_MS)),
     classify,

@@ -50,14 +50,14 @@ function unread(relays: readonly RelayInfo[], piles: readonly ReadyPile[]): Stor
 }
 
 /** A document for each shard that has a part of it. */
-async function storageOf(table: Table): Promise<{ bytes: number; count: number }> {
+export async function storageOf(table: Table): Promise<{ bytes: number; count: number }> {
   const rows = await table.aggregate([{ $collStats: { storageStats: {} } }]);
   const sum = (field: string) =>
     rows.reduce((total, { storageStats }) => total + Number((storageStats as Document)[field] ?? 0), 0);
   return { bytes: sum("storageSize") + sum("totalIndexSize"), count: sum("count") };
 }
 
-async function failedReceipts({ inbox }: Tables): Promise<StoreFigures["failedReceipts"]> {
+export async function failedReceipts({ inbox }: Tables): Promise<{ consumer: string; count: number }[]> {
   const rows = await inbox.aggregate([
     { $match: { status: "failed" } },
     { $group: { _id: "$_id.consumer", count: { $sum: 1 } } },

@@ -98,7 +98,7 @@ export function readReceipts(
   { consumer, messages }: ReceiptQuery,
   retentionMs: number,
 ): Promise<ReceiptInfo[]> {
-  const days = messages.map(({ id }) => dayOf(id));
+  const days = messages.map(({ id }) => receiptsDay(id));
   return transactions.read(BY_INDEX, async (sql) => {
     const perSource = await isPerSource(sql, names, consumer);
     const found = new Map<string, ReceiptInfo>();
@@ -122,7 +122,7 @@ export function readReceipts(
 }
 
 /** Undefined: of a time for which no inbox keeps receipts. */
-function dayOf(id: string): string | undefined {
+export function receiptsDay(id: string): string | undefined {
   const time = uuidv7Time(id);
   if (time !== undefined && time > Date.now() + 365 * 86_400_000) return undefined;
   return receiptDay(id);
@@ -174,7 +174,7 @@ async function isGone(sql: SqlRunner, names: Names, day: string, retentionMs: nu
   return row?.[0] === "t";
 }
 
-function receiptInfo([, status, receivedAt, processedAt, attempts, lastError]: Row): ReceiptInfo {
+export function receiptInfo([, status, receivedAt, processedAt, attempts, lastError]: Row): ReceiptInfo {
   return {
     status: status as ReceiptInfo["status"],
     receivedAt: dateOf(receivedAt!),

@@ -19,14 +19,14 @@ const LEAST_LOOKED_AT = 100;
 const SAMPLE = 1000;
 
 /** Segments whose messages are all older than a transaction hold nothing for a cursor that has seen that transaction. */
-const firstSegment = (names: Names, transaction: string): string =>
+export const firstSegment = (names: Names, transaction: string): string =>
   `(select coalesce(min(s.n), 0) * ${SEGMENT_SIZE} from ${names.segment} s where s.horizon is null or s.horizon > ${transaction})`;
 
 /**
  * Messages of the transaction x. As a range, in its order: so only the index over transactions will do. By an equality the
  * planner may walk a whole segment instead, where it takes x for one that has written most of it.
  */
-const OF_ONE = "m.xid >= x and m.xid <= x";
+export const OF_ONE = "m.xid >= x and m.xid <= x";
 
 /** What was found behind a cursor within a limit. */
 interface Look {
@@ -149,7 +149,7 @@ cross join lateral (
   where ${ofRelay} and (c.cur is null or m.position > c.done or not pg_visible_in_snapshot(m.xid, c.cur))) late`;
 }
 
-interface Segment {
+export interface Segment {
   first: bigint;
   last: bigint;
   /** Rows per position, lately. */
@@ -157,7 +157,7 @@ interface Segment {
 }
 
 /** Segments leave gaps between each other, so each is measured on its own. */
-async function segmentsFrom(sql: SqlRunner, names: Names, position: bigint): Promise<Segment[]> {
+export async function segmentsFrom(sql: SqlRunner, names: Names, position: bigint): Promise<Segment[]> {
   const from = position - (position % SEGMENT_SIZE);
   const own = `m.position >= ${from} and m.position >= s.n * ${SEGMENT_SIZE} and m.position < (s.n + 1) * ${SEGMENT_SIZE}`;
   const end = (order: "asc" | "desc") =>
@@ -174,7 +174,7 @@ async function segmentsFrom(sql: SqlRunner, names: Names, position: bigint): Pro
   });
 }
 
-function rowsFrom(segments: readonly Segment[], position: bigint): number {
+export function rowsFrom(segments: readonly Segment[], position: bigint): number {
   return segments.reduce((sum, { first, last, density }) => {
     const from = position > first ? position : first;
     return from > last ? sum : sum + Number(last - from + 1n) * density;

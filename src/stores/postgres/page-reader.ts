@@ -4,7 +4,7 @@ import type { BlockedKey } from "../../lanes/blocked-keys.ts";
 import type { Limit, ParkedPage } from "../../lanes/lane-port.ts";
 import { RowCollector } from "./copied-rows.ts";
 import { RowMessage, shortStream, type LogMessage } from "./log-message.ts";
-import { drainSql, soloOf } from "./parking-sql.ts";
+import { drainSql, editsSql, soloOf } from "./parking-sql.ts";
 import type { CopyRunner, Row } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -32,8 +32,11 @@ const NONE: ReadonlyMap<BlockedKey, number> = new Map();
 export class PageReader {
   /** Only these streams; null: all. */
   streams: readonly string[] | null = null;
+  /** Up to here some messages may have an edit. Only after a rewind such a message is new again. */
+  editedUpTo = 0n;
   readonly #sql: CopyRunner;
   readonly #names: Names;
+  readonly #relay: string;
   readonly #limit: Limit;
   /** Bodies up to this size are read with their page, so that a page never holds more than the limit. */
   readonly #inline: number;
@@ -43,9 +46,10 @@ export class PageReader {
   /** Bytes of a message, of those read last. */
   #average = Number.POSITIVE_INFINITY;
 
-  constructor(sql: CopyRunner, names: Names, limit: Limit) {
+  constructor(sql: CopyRunner, names: Names, relay: string, limit: Limit) {
     this.#sql = sql;
     this.#names = names;
+    this.#relay = relay;
     this.#limit = limit;
     this.#inline = Math.min(2 ** 31 - 1, Math.max(256, Math.floor(limit.bytes / limit.messages)));
   }
@@ -57,6 +61,7 @@ export class PageReader {
       this.#reading?.follows(cursor) === true ? this.#reading : this.#read(cursor, limit));
     try {
       const { messages } = await this.#fit(await reading.first(limit), reading.inline);
+      await this.#layEditsOver(messages);
       reading.take(messages);
       if (reading.wantsNext) reading.next = this.#read({ ...cursor, fetched: reading.lastPosition }, limit);
       return { messages, last: reading.empty && reading.complete };
@@ -82,13 +87,9 @@ export class PageReader {
   }
 
   /** Parked messages of these keys. A key ends before a message that cannot be read. */
-  async parked(
-    relay: string,
-    keys: readonly BlockedKey[],
-    limit: number,
-  ): Promise<Omit<ParkedPage<LogMessage>, "crashes">> {
+  async parked(keys: readonly BlockedKey[], limit: number): Promise<Omit<ParkedPage<LogMessage>, "crashes">> {
     const rows = await this.#sql.query(drainSql(this.#names), [
-      relay,
+      this.#relay,
       textArray(keys.map(({ stream }) => shortStream(stream))),
       textArray(keys.map(({ key }) => key ?? "")),
       plainArray(keys.map(soloOf)),
@@ -167,9 +168,17 @@ export class PageReader {
     return { messages, cut: count < read.length };
   }
 
+  async #layEditsOver(messages: readonly LogMessage[]): Promise<void> {
+    const [first, last] = [messages[0], messages.at(-1)];
+    if (first === undefined || first.position > this.editedUpTo) return;
+    const edits = await this.#sql.query(editsSql(this.#names), [this.#relay, first.ref, last!.ref]);
+    const byPosition = new Map(messages.map((message) => [message.ref, message]));
+    for (const [position, headers, payload, hex] of edits) byPosition.get(position!)?.fill(headers!, payload!, hex!);
+  }
+
   async #fill(messages: readonly LogMessage[]): Promise<void> {
     const positions = plainArray(messages.map((message) => message.ref));
-    const rows = await this.#sql.query(largeBodiesSql(this.#names), [positions]);
+    const rows = await this.#sql.query(largeBodiesSql(this.#names), [positions, this.#relay]);
     const bodies = new Map(rows.map((row) => [row[0], row]));
     for (const message of messages) {
       const row = bodies.get(message.ref);

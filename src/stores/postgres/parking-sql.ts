@@ -41,6 +41,32 @@ export function soloOf({ single }: Pick<StoredKey, "single">): string {
   return single === null ? "0" : (single as string);
 }
 
+/** A message (`m`) with what a person made of it (`e`) laid over it. */
+function editedMessage(): string {
+  const kept = "position, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, created_at, lane".split(
+    ", ",
+  );
+  const other = ["headers", "payload", "body", "size"].map((column) => `${edited(column, "m")} as ${column}`);
+  return [...kept.map((column) => `m.${column}`), ...other].join(", ");
+}
+
+/** A column of an edit (`e`) where there is one, else of the row that it is laid over. */
+export function edited(column: string, row: string): string {
+  return `case when e.position is null then ${row}.${column} else e.${column} end`;
+}
+
+/** Edits of a part of the log. Parameters: relay, first and last position. */
+export function editsSql(names: Names): string {
+  return `
+select e.position, e.headers, e.payload, pg_catalog.encode(e.body, 'hex') from ${names.edit} e
+where e.relay = $1::text and e.position >= $2::text::bigint and e.position <= $3::text::bigint`;
+}
+
+/** The last position with an edit; "0": there is none. Parameter: relay. */
+export function lastEditSql(names: Names): string {
+  return `select coalesce(pg_catalog.max(e.position), 0) from ${names.edit} e where e.relay = $1::text`;
+}
+
 /**
  * Parked messages of some keys, in order, each with the number of its key and its errors; a row of nulls stands for a message that
  * cannot be read at this moment. Parameters: relay, streams, keys, solos, limit, inline. The fences keep the planner
@@ -49,7 +75,7 @@ export function soloOf({ single }: Pick<StoredKey, "single">): string {
 export function drainSql(names: Names): string {
   return `
 select ${messageColumns("$6::text::int")}, nth, errors from (
-  select m.*, k.nth, p.position as parked_position, (
+  select ${editedMessage()}, k.nth, p.position as parked_position, (
     select nullif(b.errors, '[]') from ${names.blocked} b where b.relay = $1::text and b.stream = k.stream
       and b.key = k.key and b.solo = k.solo and b.position = p.position) as errors
   from unnest($2::text::text[], $3::text::text[], $4::text::bigint[]) with ordinality as k (stream, key, solo, nth)
@@ -58,6 +84,7 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
     where p.relay = $1::text and p.stream = k.stream and p.key = k.key and p.solo = k.solo
     order by p.position limit $5::text::int) p
   left join lateral (select * from ${names.all_message} a where a.position = p.position limit 1) m on true
+  left join lateral (select * from ${names.edit} e where e.relay = $1::text and e.position = p.position) e on true
   order by p.position limit $5::text::int) page order by parked_position`;
 }
 

@@ -1,97 +1,105 @@
-import type { Admin, MessageInfo, MessageQuery, MessageStatus, RewindTarget } from "../../core/contracts.ts";
+import type { Admin, Author, MessageInfo, MessageQuery, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
+import { rewindDetails } from "../shared/change-details.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
+import { listChanges, noteChange } from "./changes.ts";
 import { Conditions } from "./conditions.ts";
+import { deadGroups } from "./dead-groups.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
-import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
-import { BY_INDEX, FIGURES, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
-import { textArray, type Database, type Row, type SqlRunner } from "./postgres-client.ts";
+import { editLetter, originalOf } from "./edits.ts";
+import { readConsumers, readReceiptsOf } from "./consumers.ts";
+import { addLookUp } from "./look-up.ts";
+import { infoSql, messageInfo } from "./message-info.ts";
+import { BY_INDEX, FIGURES, FIRST_ONLY, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
+import { textArray, type Database, type SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { readSamples } from "./postgres-history.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
 import type { Names } from "./postgres-names.ts";
 import { relayFigures } from "./relay-figures.ts";
+import { rewindPreview } from "./rewind-preview.ts";
+import { search } from "./search.ts";
 import { storeFigures, type Retention } from "./store-figures.ts";
+import { readWaiting } from "./waiting.ts";
 
 export interface AdminOptions {
   database: Database;
-  sql: SqlRunner;
   names: Names;
   retention: Retention;
   receiptRetentionMs: number;
 }
 
 /** Read model and admin commands over the tables. */
-export function createAdmin({ database, sql, names, retention, receiptRetentionMs }: AdminOptions): Admin {
-  const transactions = new PlannedTransactions(database, names);
-  return checkedAdmin({
+export function createAdmin(options: AdminOptions): Admin {
+  const transactions = new PlannedTransactions(options.database, options.names);
+  return checkedAdmin(adminBy(undefined, transactions, options));
+}
+
+/** An admin whose changes are noted under a name. */
+function adminBy(author: Author | undefined, transactions: PlannedTransactions, options: AdminOptions): Admin {
+  const { names, retention, receiptRetentionMs } = options;
+  return {
+    by: (other) => adminBy(other, transactions, options),
+    changes: (query) => transactions.read(IN_ORDER, (reading) => listChanges(reading, names, query)),
     find: (query) => find(transactions, names, query),
+    search: (query) => search(transactions, names, query),
+    waiting: (query) => readWaiting(transactions, names, query, noSuchRelay),
     relays: () => transactions.read(FIGURES, (reading) => relayFigures(reading, names)),
     figures: () => transactions.read(FIGURES, (reading) => storeFigures(reading, names, retention)),
     samples: (query) => transactions.read(BY_INDEX, (reading) => readSamples(reading, names, query)),
     blocked: (query) => transactions.read(IN_ORDER, (reading) => listBlocked(reading, names, query)),
-    pause: (relay) => setPaused(sql, names, relay, true),
-    resume: (relay) => setPaused(sql, names, relay, false),
-    rewind: (relay, target) => rewind(transactions, names, relay, target),
-    async drop(relay) {
-      const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
-      if (rows.length === 0) throw noSuchRelay(relay);
-    },
+    pause: (relay) => setPaused(transactions, names, relay, true, author),
+    resume: (relay) => setPaused(transactions, names, relay, false, author),
+    rewind: (relay, target) => rewind(transactions, names, relay, target, author),
+    rewindPreview: (relay, target) => rewindPreview(transactions, names, relay, target, noSuchRelay),
+    drop: (relay) =>
+      transactions.write(BY_INDEX, async (sql) => {
+        const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
+        if (rows.length === 0) throw noSuchRelay(relay);
+        await noteChange(sql, names, author, { action: "drop", relay, details: {}, count: null });
+      }),
     dead: (query) => listDead(transactions, names, query),
-    requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, onProgress),
-    discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, onProgress),
+    deadGroups: (query) => deadGroups(transactions, names, query),
+    requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, author, onProgress),
+    discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, author, onProgress),
+    edit: (letter, change) => editLetter(transactions, names, letter, change, author),
+    original: (letter) => originalOf(transactions, names, letter),
     sent: (query) => readSent(transactions, names, query, noSuchRelay),
     receipts: (query) => readReceipts(transactions, names, query, receiptRetentionMs),
-  });
-}
-
-/** What the look-up index of the log holds, written as it is there: key, aggregate and correlation share one. */
-function hashed(value: string): string {
-  return `array[hashtext(key), hashtext(coalesce(aggregate_id, key)), hashtext(coalesce(correlation_id, key))] @> array[hashtext(${value})]`;
-}
-
-async function find(transactions: PlannedTransactions, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
-  const c = new Conditions()
-    .add(query.id, (p) => `id = ${p}`)
-    .add(query.ids && textArray(query.ids), (p) => `id = any (${p}::text[])`)
-    .add(query.stream, (p) => `stream = ${p}`)
-    .add(query.key, (p) => `${hashed(p)} and key = ${p}`)
-    .add(query.aggregateType, (p) => `aggregate_type = ${p}`)
-    .add(query.aggregateId, (p) => `${hashed(p)} and aggregate_id = ${p}`)
-    // A message without a correlation of its own is the first of its chain.
-    .add(query.correlationId, (p) => `(${hashed(p)} and correlation_id = ${p} or id = ${p} and correlation_id is null)`)
-    .add(query.relay, (p) => `relay = ${p}`);
-  const rows = await transactions.read(BY_INDEX, (sql) =>
-    sql.query(
-      `select ${messageColumns()}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs(finite("deliver_at"))}
-       from ${names.message_status} ${c.where} order by position nulls last, relay limit ${query.limit ?? DEFAULT_PAGE}`,
-      c.params,
-    ),
-  );
-  return rows.map(messageInfo);
-}
-
-function messageInfo(row: Row): MessageInfo {
-  return {
-    ...fieldsOf(row),
-    position: row[0] == null ? null : BigInt(row[0]),
-    relay: row[14]!,
-    status: row[15] as MessageStatus,
-    attempts: Number(row[16]),
-    lastError: row[17]!,
-    publishedAt: dateOf(row[18]!),
-    deliverAt: dateOf(row[19]!),
+    receiptsOf: (messages) => readReceiptsOf(transactions, names, messages),
+    consumers: () => transactions.read(FIRST_ONLY, (reading) => readConsumers(reading, names)),
   };
 }
 
-async function setPaused(sql: SqlRunner, names: Names, relay: string, paused: boolean): Promise<void> {
-  const rows = await sql.query(
-    `update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`,
-    [relay, String(paused)],
-  );
-  if (rows.length === 0) throw noSuchRelay(relay);
+async function find(transactions: PlannedTransactions, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
+  const c = addLookUp(new Conditions(), query, true)
+    .add(query.ids && textArray(query.ids), (p) => `id = any (${p}::text[])`)
+    .add(query.stream, (p) => `stream = ${p}`)
+    .add(query.relay, (p) => `relay = ${p}`);
+  const order = "position nulls last, relay";
+  const rows = `select * from ${names.message_status} ${c.where} order by ${order} limit ${query.limit ?? DEFAULT_PAGE}`;
+  const found = await transactions.read(BY_INDEX, (sql) => sql.query(infoSql(names, rows, order), c.params));
+  return found.map(messageInfo);
+}
+
+function setPaused(
+  transactions: PlannedTransactions,
+  names: Names,
+  relay: string,
+  paused: boolean,
+  author: Author | undefined,
+): Promise<void> {
+  return transactions.write(BY_INDEX, async (sql) => {
+    const rows = await sql.query(
+      `update ${names.relay} set paused = $2::text::boolean where name = $1::text returning name`,
+      [relay, String(paused)],
+    );
+    if (rows.length === 0) throw noSuchRelay(relay);
+    const action = paused ? "pause" : "resume";
+    await noteChange(sql, names, author, { action, relay, details: {}, count: null });
+  });
 }
 
 /**
@@ -104,6 +112,7 @@ async function rewind(
   names: Names,
   relay: string,
   target: RewindTarget,
+  author: Author | undefined,
 ): Promise<void> {
   const params = [relay];
   let done = "0";
@@ -114,6 +123,7 @@ async function rewind(
         : `coalesce((select min(position) - 1 from ${names.message} where created_at >= $${params.push(target.time.toISOString())}::text::timestamptz),
       (select max(position) from ${names.message}), 0)`;
   }
+  const by = author?.actor === undefined ? "current_user" : `$${params.push(author.actor)}::text`;
   const prev = target === "now" ? "pg_current_snapshot()" : `'${BEGINNING}'::pg_snapshot`;
   const window =
     typeof target === "object"
@@ -132,7 +142,7 @@ async function rewind(
      gone as (delete from ${names.parked} p using target where ${again("p")}),
      redone as (delete from ${names.delivery} v using target where ${again("v")}),
      revived as (update ${names.dead} d set state = 'requeued', command = null, blocks = false, changed_at = clock_timestamp(),
-         changed_by = current_user
+         changed_by = ${by}
        from target where d.state = 'dead' and ${again("d")}),
      freed as (delete from ${names.blocked} b using target where b.relay = $1::text and ${target !== "now"} and exists (select 1 from c)
        and not exists (select 1 from ${names.parked} p where ${keyOf("p")} and p.key = b.key and not (${again("p")}))
@@ -141,9 +151,12 @@ async function rewind(
      select count(*) from c`;
   await transactions.write(BY_INDEX, async (sql) => {
     const [row] = await sql.query(text, params);
-    if (row![0] !== "0") return;
-    await requireRelay(sql, names, relay);
-    throw restoredCopy();
+    if (row![0] === "0") {
+      await requireRelay(sql, names, relay);
+      throw restoredCopy();
+    }
+    // Behind it: the snapshot of the windows must not be of a transaction that has written.
+    await noteChange(sql, names, author, { action: "rewind", relay, details: rewindDetails(target), count: null });
   });
 }
 

@@ -11,6 +11,8 @@ export interface GrantRoles {
   relay?: string;
   /** Whoever migrates, rotates segments and drops old ones. */
   maintainer?: string;
+  /** Whoever looks at everything and changes nothing: the calls of `admin` that only read. */
+  viewer?: string;
 }
 
 /** What a relay does to each table; what belongs to a relay that is dropped goes with it by the rights of the owner. */
@@ -22,7 +24,7 @@ const RELAY: Partial<Record<TableName, string>> = {
   // Rows are locked before they are moved, which takes the right to update a column; this one cannot be updated.
   scheduled: "select, update (n), delete",
   enqueued_id: "select (id), update (enqueued_at)",
-  relay: "select, insert, update (paused), delete",
+  relay: "select, insert, update (paused, least_version), delete",
   cursor: "select, insert, update, delete",
   lane: "select, insert, update (cursor_id)",
   member: "select, insert, update, delete",
@@ -30,6 +32,8 @@ const RELAY: Partial<Record<TableName, string>> = {
   parked: "select, insert, delete",
   delivery: "select, insert, update, delete",
   dead: "select, insert, update",
+  edit: "select, insert, update",
+  change: "select, insert, update (count)",
   batch: "select, insert",
   kept_message: "select, insert, update (position)",
   sample: "select, insert",
@@ -40,9 +44,9 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
   const statements: string[] = [];
   const grant = (what: string, on: string, role: string) =>
     statements.push(`grant ${what} on ${on} to ${quote(role)};`);
-  const { writer, consumer, relay, maintainer } = roles;
+  const { writer, consumer, relay, maintainer, viewer } = roles;
 
-  for (const role of new Set([writer, consumer, relay])) {
+  for (const role of new Set([writer, consumer, relay, viewer])) {
     if (role === undefined) continue;
     grant("usage", `schema ${names.schema}`, role);
     grant("select", names.migration, role);
@@ -65,6 +69,11 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
     for (const name of [names.no_news_until, names.settle, names.settle_batch, names.settle_once, names.about])
       grant("execute", `function ${name}`, relay);
     for (const [table, rights] of Object.entries(RELAY)) grant(rights, names[table as TableName], relay);
+  }
+  if (viewer !== undefined) {
+    grant("execute", `function ${names.about}`, viewer);
+    for (const table of [...Object.keys(RELAY), "receipt", "receipt_floor"] as TableName[])
+      grant("select", names[table], viewer);
   }
   if (maintainer !== undefined) {
     statements.push(

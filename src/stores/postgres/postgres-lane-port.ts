@@ -15,7 +15,7 @@ import { requireSameStreams } from "../../lanes/relay-errors.ts";
 import { carryOutCommands, MOST_COMMANDS } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
 import { PageReader } from "./page-reader.ts";
-import { loadBlockedSql, stillParkedSql, storedKeyOf } from "./parking-sql.ts";
+import { lastEditSql, loadBlockedSql, stillParkedSql, storedKeyOf } from "./parking-sql.ts";
 import { plainArray, type CopyRunner, type Row } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { isCancelled, isPassing } from "./postgres-errors.ts";
@@ -57,7 +57,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     this.#options = options;
     this.#lease = `${options.leaseMs} ms`;
     this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
-    this.#reader = new PageReader(sql, names, options.batch);
+    this.#reader = new PageReader(sql, names, options.relay, options.batch);
     this.#windows = new WindowOpener(sql, names, this.#lease);
   }
 
@@ -78,6 +78,9 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     if (lanes.length === 0) return { parts: this.#cursors, keys: [], ongoing: new Set() };
     const { relay } = this.#options;
     const keys = await this.#sql.query(loadBlockedSql(this.#names), [relay, plainArray(lanes)]);
+    // After the epoch rose, so that an edit of before a rewind is seen by whoever reads what was rewound.
+    const [edited] = await this.#sql.query(lastEditSql(this.#names), [relay]);
+    this.#reader.editedUpTo = BigInt(edited![0]!);
     const positions = plainArray(ongoing.map(({ ref }) => ref));
     const parked = ongoing.length === 0 ? [] : await this.#sql.query(stillParkedSql(this.#names), [relay, positions]);
     return {
@@ -168,7 +171,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     limit: Limit,
     alone: boolean,
   ): Promise<ParkedPage<LogMessage> | "lost"> {
-    const page = await this.#reader.parked(this.#options.relay, keys, limit.messages);
+    const page = await this.#reader.parked(keys, limit.messages);
     const [message] = page.messages;
     if (!alone || message === undefined) return { ...page, crashes: 0 };
     return (await this.suspect(cursor, message, true)) ? { ...page, crashes: cursor.suspectCrashes } : "lost";

@@ -1,5 +1,7 @@
 import type { Maintenance, MaintenanceReport } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
+import { CHANGES_MS } from "./changes.ts";
+import { fillGroups } from "./dead-groups.ts";
 import { BY_INDEX, PlannedTransactions } from "./planned-transactions.ts";
 import { textArray } from "./postgres-client.ts";
 import type { Database, SqlRunner } from "./postgres-client.ts";
@@ -23,6 +25,8 @@ export interface MaintenanceOptions {
 }
 
 const CHUNK = 10_000;
+/** How many letters of older relays get their group in one run. */
+const GROUPED = 50_000;
 
 /** Rotates and drops segments of the log, and deletes what referred to them. */
 export function createMaintenance(options: MaintenanceOptions): Maintenance {
@@ -35,6 +39,7 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
         const rotated = await segments.rotate();
         const { dropped, ...held } = await segments.dropOld();
         await deleteLeftovers(options);
+        await fillGroups(new PlannedTransactions(database, names), names, GROUPED);
         await analyseNew(options);
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
@@ -78,6 +83,7 @@ async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOpti
       ),
     ],
     [names.sample, any(names.sample, `t.at < pg_catalog.statement_timestamp() - interval '${SAMPLES_MS} ms'`)],
+    [names.change, any(names.change, `t.at < pg_catalog.statement_timestamp() - interval '${CHANGES_MS} ms'`)],
     [names.member, any(names.member, "t.lease_until < pg_catalog.statement_timestamp() - interval '1 hour'")],
   ];
   for (const [table, rows] of leftovers) {
@@ -125,6 +131,8 @@ const ANALYSED = [
   "parked",
   "delivery",
   "dead",
+  "edit",
+  "change",
   "batch",
   "kept_message",
   "sample",

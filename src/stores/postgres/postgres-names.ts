@@ -15,6 +15,8 @@ const TABLES = [
   "parked",
   "delivery",
   "dead",
+  "edit",
+  "change",
   "batch",
   "sample",
   "receipt",

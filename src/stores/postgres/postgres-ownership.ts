@@ -59,7 +59,11 @@ const READ_TABLES = [
   "blocked",
   "parked",
   "dead",
+  "edit",
 ] as const;
+
+/** The schema that this process knows: who knows less delivers no edits, and gets no lanes where there are some. */
+const KNOWN_VERSION = 10;
 
 /** What every change of owner writes: nothing of the one before, or of an earlier load, takes effect afterwards. */
 const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
@@ -138,8 +142,8 @@ export class PostgresOwnership {
   async enter(): Promise<Cursor[]> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with me as (insert into ${n.member} (relay, owner, lease_until)
-         select $1::text, $2::text, ${LEASE("$3")} where exists (select 1 from ${n.relay} where name = $1::text)
+      `with me as (insert into ${n.member} (relay, owner, lease_until, version)
+         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION} where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
        where c.relay = $1::text and c.owner = $2::text and ${SOUND}

@@ -50,7 +50,7 @@ export interface PostgresStoreOptions<Client extends PostgresClient = PostgresCl
 /** Handlers get the driver's own transaction, `Tx`; enqueueing takes a transaction of any driver or bridge. */
 export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "writer"> {
   readonly writer: Writer<PostgresTx>;
-  /** GRANT statements for roles that may only write, only relay, or maintain. */
+  /** GRANT statements for roles that may only write, only relay, only look, or maintain. */
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
   rebase(): Promise<RebaseReport>;
@@ -107,7 +107,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       "postgres",
       createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive }),
     ),
-    admin: createAdmin({ database, sql, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
+    admin: createAdmin({ database, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
     history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),
     checks: postgresChecks({ database, names, segmentMs, retentionMs }),
     classify,

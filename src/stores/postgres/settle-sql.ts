@@ -1,3 +1,4 @@
+import { errorGroup } from "../../core/error-group.ts";
 import type { Settlement, StoredKey } from "../../lanes/lane-port.ts";
 import { COPIED_COLUMNS, shortStream, type LogMessage } from "./log-message.ts";
 import { soloOf } from "./parking-sql.ts";
@@ -135,7 +136,8 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   }
   if (dead.length > 0) {
     const rows = dead.map(({ message, key, attempts, error, block: blocks }) => {
-      return { position: message.ref, attempts, error, block: blocks, ...rowKey(key) };
+      const group = errorGroup(message.type, error);
+      return { position: message.ref, attempts, error, group, block: blocks, ...rowKey(key) };
     });
     parts.push(deadPart(names, relay, json(rows)));
   }
@@ -207,16 +209,16 @@ function blockPart(names: Names, relay: string, rows: string): string {
 
 function deadPart(names: Names, relay: string, rows: string): string {
   const from = COPIED_COLUMNS.replaceAll(/\w+/g, "m.$&").replace("m.lane", "m.lane & 63::smallint");
-  return `dead as (insert into ${names.dead} as d (relay, position, solo, blocks, attempts, last_error, errors, ${COPIED_COLUMNS})
-     select ${relay}, x.position, x.solo, x.block, x.attempts, x.error,
+  return `dead as (insert into ${names.dead} as d (relay, position, solo, blocks, attempts, last_error, error_group, grouped_at, errors, ${COPIED_COLUMNS})
+     select ${relay}, x.position, x.solo, x.block, x.attempts, x.error, x."group", pg_catalog.clock_timestamp(),
        coalesce((select b.errors from ${names.blocked} b where b.relay = ${relay} and b.stream = x.stream
            and b.key = x.key and b.solo = x.solo and b.position = x.position), '[]')
          || pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object('at', pg_catalog.clock_timestamp(), 'error', x.error)), ${from}
-     from c, pg_catalog.jsonb_to_recordset(${rows}) as x (position bigint, attempts integer, error text, block boolean,
+     from c, pg_catalog.jsonb_to_recordset(${rows}) as x (position bigint, attempts integer, error text, "group" text, block boolean,
          stream text, key text, solo bigint),
        lateral (select * from ${names.all_message} a where a.position = x.position limit 1) m
      on conflict (relay, position) do update set state = 'dead', command = null, blocks = excluded.blocks,
-       attempts = d.attempts + excluded.attempts, last_error = excluded.last_error,
+       attempts = d.attempts + excluded.attempts, last_error = excluded.last_error, error_group = excluded.error_group, grouped_at = excluded.grouped_at,
        errors = pg_catalog.jsonb_path_query_array(d.errors || excluded.errors, '$[last - ${KEPT_ERRORS - 1} to last]'),
        died_at = pg_catalog.clock_timestamp())`;
 }

@@ -108,11 +108,18 @@ async function unread(sql: SqlRunner, names: Names): Promise<StoreFigures["unrea
     .toSorted((a, b) => b.oldestAgeMs - a.oldestAgeMs);
 }
 
+interface Sizes {
+  logBytes: number;
+  receiptBytes: number;
+  mayReadReceipts: boolean;
+  mayReadSamples: boolean;
+}
+
 /**
  * Bytes of tables with all their partitions and indexes; a partition that is dropped meanwhile counts as nothing. And
  * whether this role may read receipts and samples: one for relays need not be allowed to.
  */
-async function sizes(sql: SqlRunner, names: Names) {
+export async function sizes(sql: SqlRunner, names: Names): Promise<Sizes> {
   const bytes = (...tables: string[]) => {
     const parents = tables.map((table) => `${table}::text::regclass::oid`).join(", ");
     return `(select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) from pg_class c
@@ -132,7 +139,7 @@ async function sizes(sql: SqlRunner, names: Names) {
   };
 }
 
-async function failedReceipts(sql: SqlRunner, names: Names): Promise<StoreFigures["failedReceipts"]> {
+export async function failedReceipts(sql: SqlRunner, names: Names): Promise<{ consumer: string; count: number }[]> {
   const rows = await sql.query(
     `select r.consumer, count(*) from ${names.receipt} r where r.status = 'failed' group by r.consumer`,
   );

@@ -1,26 +1,36 @@
 import { isDate } from "node:util/types";
 import type {
   Admin,
+  Author,
   BlockedPlace,
   BlockedQuery,
+  ChangeQuery,
   DeadChoice,
   DeadFilter,
+  DeadGroupQuery,
   DeadPlace,
   DeadQuery,
+  LetterEdit,
+  LetterName,
   MessageQuery,
+  MessageSearch,
   ReceiptQuery,
   RewindTarget,
   SampleQuery,
   SentQuery,
+  WaitingQuery,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { nearest } from "../../core/options.ts";
+import { requirePlaceOf } from "./search-place.ts";
 
 /** No field that can be asked for is longer. */
 const MAX_TEXT_BYTES = 4096;
 const MAX_POSITION = 2n ** 63n - 1n;
 /** Every letter or message of a page is in memory at once. */
 const MAX_PAGE = 10_000;
+/** Of a page whose messages come with all that is known of them. */
+const MAX_SEARCH_PAGE = 1000;
 export const DEFAULT_PAGE = 100;
 
 /** Times that every database can read: from the year 1 to the year 9999. */
@@ -124,7 +134,51 @@ const MESSAGE_QUERY: Checks<MessageQuery> = {
   limit: wholeNumber(MAX_PAGE),
 };
 
-const DEAD_FILTER: Checks<DeadFilter> = { relay: text, id: text, position, stream: text, type: text, key: text };
+const group: Check = (of, field, value) => {
+  if (typeof value === "string" && /^[\da-f]{12}$/.test(value)) return value;
+  throw wrong(of, field, value, "the group of a dead letter, such as 0f3a9c41d2e7");
+};
+
+const DEAD_FILTER: Checks<DeadFilter> = {
+  relay: text,
+  id: text,
+  position,
+  stream: text,
+  type: text,
+  key: text,
+  group,
+};
+
+const DEAD_GROUP_QUERY: Checks<DeadGroupQuery> = {
+  relay: text,
+  stream: text,
+  type: text,
+  limit: wholeNumber(MAX_LIST),
+};
+
+const MESSAGE_SEARCH: Checks<MessageSearch> = {
+  id: text,
+  key: text,
+  aggregateType: text,
+  aggregateId: text,
+  correlationId: text,
+  stream: text,
+  type: text,
+  status: oneOf("scheduled", "pending", "processing", "published", "retrying", "dead"),
+  relay: text,
+  since: time,
+  until: time,
+  after: text,
+  limit: wholeNumber(MAX_SEARCH_PAGE),
+};
+
+const WAITING_QUERY: Checks<WaitingQuery> = {
+  relay: text,
+  stream: text,
+  key: text,
+  after: position,
+  limit: wholeNumber(MAX_SEARCH_PAGE),
+};
 
 const DEAD_QUERY: Checks<DeadQuery> = {
   ...DEAD_FILTER,
@@ -158,7 +212,35 @@ const RECEIPT_QUERY: Checks<ReceiptQuery> = { consumer: text, messages: listOf(d
 const DEAD_CHOICE: Checks<DeadChoice> = {
   ...DEAD_FILTER,
   all: oneOf(true),
+  letters: listOf(place),
   limit: wholeNumber(Number.MAX_SAFE_INTEGER),
+};
+
+const LETTER: Checks<LetterName> = { relay: text, id: text, position };
+
+/** Looked at with the letter, whose headers say what they have to be. */
+const anything: Check = (_, __, value) => value;
+const EDIT: Checks<LetterEdit> = { payload: anything, body: anything, headers: anything };
+
+/** As long as people need to say who they are and why, and no longer: they are shown in lists. */
+const saying =
+  (most: number): Check =>
+  (of, field, value) => {
+    const said = text(of, field, value) as string;
+    if (said.length <= most) return said;
+    throw invalid(of, field, `has ${said.length} characters`, `Give it at most ${most}`);
+  };
+const AUTHOR: Checks<Author> = { actor: saying(200), reason: saying(1000), redrive: saying(100) };
+
+const changePlace: Check = (of, field, value) => {
+  if (typeof value === "string" && /^[\da-f]{1,40}$/.test(value)) return value;
+  throw wrong(of, field, value, "`next` of the page before");
+};
+const CHANGE_QUERY: Checks<ChangeQuery> = {
+  since: time,
+  relay: text,
+  after: changePlace,
+  limit: wholeNumber(MAX_LIST),
 };
 
 /**
@@ -168,22 +250,36 @@ const DEAD_CHOICE: Checks<DeadChoice> = {
 export function checkedAdmin(admin: Admin): Admin {
   return {
     find: async (query) => admin.find(fields("admin.find", query, MESSAGE_QUERY)),
+    search: async (query) => admin.search(messageSearch(query)),
+    waiting: async (query) =>
+      admin.waiting(required("admin.waiting", query, WAITING_QUERY, ["relay", "stream", "key"])),
     relays: () => admin.relays(),
     figures: () => admin.figures(),
     samples: async (query) => admin.samples(sampleQuery(query)),
     blocked: async (query) => admin.blocked(fields("admin.blocked", query, BLOCKED_QUERY)),
     pause: async (relay) => admin.pause(relayName("admin.pause", relay)),
     resume: async (relay) => admin.resume(relayName("admin.resume", relay)),
-    rewind: async (relay, target) => admin.rewind(relayName("admin.rewind", relay), rewindTarget(target)),
+    rewind: async (relay, target) =>
+      admin.rewind(relayName("admin.rewind", relay), rewindTarget("admin.rewind", target)),
+    rewindPreview: async (relay, target) =>
+      admin.rewindPreview(relayName("admin.rewindPreview", relay), rewindTarget("admin.rewindPreview", target)),
     drop: async (relay) => admin.drop(relayName("admin.drop", relay)),
     dead: async (query) => admin.dead(fields("admin.dead", query, DEAD_QUERY)),
+    deadGroups: async (query) => admin.deadGroups(fields("admin.deadGroups", query, DEAD_GROUP_QUERY)),
     requeue: async (choice, onProgress) =>
       admin.requeue(deadChoice("admin.requeue", choice), progressOf("admin.requeue", onProgress)),
     discard: async (choice, onProgress) =>
       admin.discard(deadChoice("admin.discard", choice), progressOf("admin.discard", onProgress)),
+    edit: async (letter, change) => admin.edit(letterName("admin.edit", letter), letterEdit(change)),
+    original: async (letter) => admin.original(letterName("admin.original", letter)),
+    by: (author) => checkedAdmin(admin.by(authorOf(author))),
+    changes: async (query) => admin.changes(fields("admin.changes", query, CHANGE_QUERY)),
     sent: async (query) => admin.sent(required("admin.sent", query, SENT_QUERY, ["relay", "since", "until"])),
     receipts: async (query) =>
       admin.receipts(required("admin.receipts", query, RECEIPT_QUERY, ["consumer", "messages"])),
+    receiptsOf: async (messages) =>
+      admin.receiptsOf(listOf(datedId)("admin.receiptsOf", "messages", messages) as ReceiptQuery["messages"]),
+    consumers: () => admin.consumers(),
   };
 }
 
@@ -193,6 +289,10 @@ function required<T extends object>(of: string, given: T, checks: Checks<T>, nee
   const missing = needed.find((field) => !(field in checked));
   if (missing !== undefined) throw invalid(of, missing, "is missing", `Give ${missing} a value`);
   return checked;
+}
+
+export function conflict(message: string, fix: string): TxboxError {
+  return new TxboxError("conflict", message, { fix });
 }
 
 /** What a store gave out as the place of the next page, taken apart; another text is refused. */
@@ -225,9 +325,49 @@ function fields<T extends object>(of: string, given: unknown, checks: Checks<T>)
   return checked as T;
 }
 
-function deadChoice(of: string, given: unknown): DeadChoice {
+function authorOf(given: Author): Author {
+  const author = fields<Author>("admin.by", given, AUTHOR);
+  if (Object.keys(author).length === 0)
+    throw invalid("admin.by", "actor", "is missing", "Say who it is, such as a name or an address");
+  return author;
+}
+
+function letterName(of: string, given: LetterName): LetterName {
+  const letter = required(of, given, LETTER, ["relay"]);
+  if (letter.id === undefined && letter.position === undefined)
+    throw invalid(of, "id", "is missing", "Give the letter's id or its position");
+  return letter;
+}
+
+/** What a letter is found by in the order of its key, and by whom, is not for an edit to change. */
+const STAYING: ReadonlySet<string> = new Set([
+  "id",
+  "key",
+  "stream",
+  "type",
+  "position",
+  "aggregateId",
+  "aggregateType",
+  "createdAt",
+]);
+
+function letterEdit(given: unknown): LetterEdit {
+  const of = "admin.edit";
+  for (const field of typeof given === "object" && given !== null ? Object.keys(given) : [])
+    if (STAYING.has(field))
+      throw invalid(of, field, "cannot be edited", "Change the payload and headers; or discard it and enqueue another");
+  const edit = fields<LetterEdit>(of, given, EDIT);
+  if (Object.keys(edit).length === 0)
+    throw invalid(of, "payload", "is missing, and so are body and headers", "Give what should be changed");
+  if ("payload" in edit && "body" in edit)
+    throw invalid(of, "body", "contradicts payload", "Give one of them: payload is encoded, body is taken as it is");
+  return edit;
+}
+
+/** Which letters are meant: a choice that says nothing, or two things at once, is refused. */
+export function deadChoice(of: string, given: unknown): DeadChoice {
   const choice = fields(of, given, DEAD_CHOICE);
-  const filters = Object.keys(DEAD_FILTER).filter((field) => field in choice);
+  const filters = [...Object.keys(DEAD_FILTER), "letters"].filter((field) => field in choice);
   if (choice.all === true && filters.some((field) => field !== "relay"))
     throw invalid(of, "all", `contradicts ${filters.join(", ")}`, "Give a filter or all: true, not both");
   if (choice.all !== true && filters.length === 0) {
@@ -249,8 +389,17 @@ function sampleQuery(given: unknown): SampleQuery {
   return query;
 }
 
-function rewindTarget(target: unknown): RewindTarget {
-  const of = "admin.rewind";
+function messageSearch(given: unknown): MessageSearch {
+  const of = "admin.search";
+  const query = fields(of, given, MESSAGE_SEARCH);
+  const { since, until } = query;
+  if (since !== undefined && until !== undefined && since >= until)
+    throw invalid(of, "until", "is not after since", "Give until a later time, or leave it out");
+  requirePlaceOf(query);
+  return query;
+}
+
+function rewindTarget(of: string, target: unknown): RewindTarget {
   if (target === "earliest" || target === "now") return target;
   const choices = '"earliest", "now", { position: 42n } or { time: new Date(…) }';
   if (typeof target !== "object" || target === null || Array.isArray(target))

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { systemClock } from "../../core/clock.ts";
 import type { Claim, Outcome, QueueSession, Store } from "../../core/contracts.ts";
+import { errorCode } from "../../core/errors.ts";
 import type { Message, NewMessage } from "../../core/message.ts";
 import { eventuallyTrue } from "../eventually.ts";
 import { dead, join, nextClaim, postponed, PUBLISHED, retry, WAITING } from "./consumer.ts";
@@ -43,7 +44,7 @@ const FRAIL_LEASE_MS = 300;
 
 /**
  * Writers, relay processes and operators doing whatever comes, from a seed. Whatever it was: every message of a key is
- * delivered, first deliveries are in order, and each is settled as published once.
+ * delivered, first deliveries are in order, and each is settled as published once; one that was edited, as it was edited.
  */
 export class RandomHistory {
   readonly #context: StoreContext;
@@ -52,6 +53,8 @@ export class RandomHistory {
   readonly #keys: Key[] = range(1, 8).map((n) => ({ name: `k${n}`, written: 0, open: false }));
   readonly #open: { key: Key; transaction: OpenTransaction }[] = [];
   readonly #deliveries: Delivery[] = [];
+  /** What dead letters were edited to, by id. */
+  readonly #edits = new Map<string, string>();
   readonly #late: Promise<void>[] = [];
   readonly #journal: string[] = [];
   readonly #batch: { messages: number; bytes: number };
@@ -93,6 +96,7 @@ export class RandomHistory {
       [2, () => this.#die(one)],
       [2, async () => this.#abandon(one)],
       [2, () => this.#store.admin.requeue({ all: true })],
+      [3, () => this.#edit()],
       [1, () => this.#store.maintenance.run()],
       [2, () => sleep(this.#below(60))],
     ];
@@ -119,6 +123,21 @@ export class RandomHistory {
     if (one === undefined) return;
     await one.transaction.commit();
     one.key.open = false;
+  }
+
+  /** Other contents for a dead letter; while it waits to be requeued, that is refused. */
+  async #edit(): Promise<void> {
+    const letters = await this.#store.admin.dead({});
+    if (letters.length === 0) return;
+    const letter = this.#oneOf(letters);
+    const payload = `${numberOf(letter)} as edited ${this.#below(1000)}`;
+    try {
+      await this.#store.admin.edit({ relay: letter.relay, id: letter.id }, { payload });
+      this.#edits.set(letter.id, payload);
+      this.#journal.push(`${letter.key}:${payload}`);
+    } catch (error) {
+      assert.equal(errorCode(error), "conflict", String(error));
+    }
   }
 
   async #start(): Promise<void> {
@@ -185,6 +204,7 @@ export class RandomHistory {
       if ((admitted !== "all" && admitted[i] !== true) || held.has(key)) return WAITING;
       const dice = troubled ? this.#below(100) : 0;
       if (dice < 80) {
+        assert.deepEqual(payloads([each])[0], this.#edits.get(each.id) ?? numberOf(each), "contents as edited");
         delivered.push({ key, n: numberOf(each), settled: false });
         return PUBLISHED;
       }
@@ -291,7 +311,7 @@ export class RandomHistory {
 }
 
 function numberOf(one: Message): number {
-  return Number(payloads([one])[0]);
+  return Number.parseInt(String(payloads([one])[0]), 10);
 }
 
 function describe(messages: readonly Message[]): string {

@@ -5,7 +5,7 @@ import { createPostgresStore } from "../../../src/stores/postgres/postgres-store
 import type { Driver } from "../../support/postgres-drivers.ts";
 
 /** Deleting a relay takes everything with it that belongs to it. */
-const TABLES = ["relay", "message", "kept_message", "enqueued_id", "scheduled", "receipt", "own"];
+const TABLES = ["relay", "message", "kept_message", "enqueued_id", "scheduled", "receipt", "change", "sample", "own"];
 
 /**
  * Migrated schemas, one for each case that runs. Making one costs more than most cases, so those that a case left as

@@ -43,6 +43,8 @@ const COMMANDS = [
   "status",
   "status --watch",
   "status --id a",
+  "find --key a",
+  "story a",
   "dead list",
   "dead show a",
   "dead requeue --all",

@@ -140,7 +140,20 @@ describe.skipIf(!hasPostgres())("grants", () => {
     });
     const options = { store, name: "r", streams: ["relayed"], publisher, maintenance: false };
     await createRelay(options).drainOnce();
-    expect(await store.admin.requeue({ relay: "r" })).toBe(1);
+    const [letter] = await store.admin.dead({});
+    const anna = store.admin.by({ actor: "anna", reason: "mended" });
+    await anna.edit({ relay: "r", id: letter!.id }, { payload: 2 });
+    await anna.edit({ relay: "r", id: letter!.id }, { payload: 3 });
+    expect(await store.admin.deadGroups({})).toMatchObject([{ relay: "r", group: letter!.group, count: 1 }]);
+    expect(await anna.requeue({ relay: "r", group: letter!.group })).toBe(1);
+    await anna.by({ redrive: "run" }).requeue({ relay: "r" });
+    await anna.by({ redrive: "run" }).requeue({ relay: "r" });
+    expect((await store.admin.changes({})).changes.map(({ action, actor }) => [action, actor])).toEqual([
+      ["redrive", ROLES.relay],
+      ["requeue", "anna"],
+      ["edit", "anna"],
+      ["edit", "anna"],
+    ]);
     expect((await store.admin.find({ stream: "relayed" })).length).toBeGreaterThan(0);
     expect(await store.admin.relays()).toMatchObject([{ name: "r" }]);
     // Receipts are not its business: it says so.

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createRelay } from "../../../src/index.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
+import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import type { TestDatabase } from "../../harness/index.ts";
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
 import { consumeInEveryWay, relayInEveryWay, writeInEveryWay, type PoolStore } from "../support/whole-scene.ts";
@@ -11,7 +13,13 @@ const DOCS = new URL("../../../docs/stores/postgres.md", import.meta.url);
 const REFUSED: ReadonlySet<string> = new Set(["42501", "55000", "42809"]);
 const suffix = `_${process.pid}`;
 const PARTS = ["writer", "consumer", "relay"] as const;
-const ROLES = { writer: `w${suffix}`, consumer: `c${suffix}`, relay: `r${suffix}`, maintainer: `m${suffix}` };
+const ROLES = {
+  writer: `w${suffix}`,
+  consumer: `c${suffix}`,
+  relay: `r${suffix}`,
+  maintainer: `m${suffix}`,
+  viewer: `v${suffix}`,
+};
 
 interface Relation {
   name: string;
@@ -139,6 +147,53 @@ describe.skipIf(!hasPostgres())("the roles of grants", () => {
     }
     const written = expandMessageColumns(Object.fromEntries(expected));
     expect(mapped(Object.fromEntries(found), sorted)).toEqual(written);
+  });
+
+  it("a viewer reads every table and view, and does nothing else", { timeout: 120_000 }, async () => {
+    const all = await relations();
+    await tryAs("viewer", async (may) => {
+      for (const relation of all) {
+        const isSequence = relation.kind === "S";
+        const rights = isSequence
+          ? await may(`select nextval('txbox.${relation.name}')`)
+          : await rightsOn(relation, may);
+        expect([relation.name, rights]).toEqual([relation.name, isSequence ? false : "select"]);
+      }
+    });
+    const { admin: look } = as("viewer").store;
+    await createRelay({ store: as("relay").store, name: "seen", publisher: createMemoryPublisher() }).drainOnce();
+    const messages = [{ id: "x", createdAt: new Date() }];
+    const since = new Date(Date.now() - 1000);
+    const looks: (() => Promise<unknown>)[] = [
+      () => look.find({ key: "k" }),
+      () => look.search({}),
+      () => look.search({ key: "k", status: "dead", since }),
+      () => look.search({ status: "dead" }),
+      () => look.search({ status: "retrying" }),
+      () => look.search({ status: "scheduled" }),
+      () => look.waiting({ relay: "seen", stream: "s", key: "k" }),
+      () => look.rewindPreview("seen", "earliest"),
+      () => look.relays(),
+      () => look.figures(),
+      () => look.samples({ since }),
+      () => look.blocked({}),
+      () => look.dead({}),
+      () => look.sent({ relay: "seen", since, until: new Date() }),
+      () => look.receipts({ consumer: "c", messages }),
+      () => look.receiptsOf(messages),
+      () => look.consumers(),
+    ];
+    for (const call of looks) await expect(call(), String(call)).resolves.toBeDefined();
+    for (const call of [
+      () => look.pause("seen"),
+      () => look.resume("seen"),
+      () => look.rewind("seen", "now"),
+      () => look.drop("seen"),
+      () => look.requeue({ all: true }),
+      () => look.discard({ all: true }),
+    ])
+      await expect(call(), String(call)).rejects.toThrow(/permission denied/);
+    await as("relay").store.admin.drop("seen");
   });
 
   it("may create nothing and reach no partition", async () => {

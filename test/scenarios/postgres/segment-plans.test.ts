@@ -86,6 +86,26 @@ describe.each(["path", "embedded"] as const)("a log of many segments, on Postgre
     }
   });
 
+  test.each([
+    {},
+    { type: "changed" },
+    { status: "published" as const },
+    { status: "pending" as const },
+    { until: new Date(Date.now() - 1000) },
+    { status: "dead" as const },
+    { status: "retrying" as const },
+    { status: "scheduled" as const },
+  ])("a page of %o plans no segment that it does not read", async (query) => {
+    if (slot.skipped) return;
+    const page = await watched(({ admin }) => admin.search({ limit: 3, ...query }));
+    expect(page.length).toBeGreaterThan(4);
+    expect(compiled(page)).toEqual([]);
+    expect(page.filter(({ plan }) => /Seq Scan on message_\d/.test(plan))).toEqual([]);
+    const scanned = ({ plan }: Explained) => new Set(plan.match(/(?<= on )message_\d+\b/g)).size;
+    const many = page.filter((statement) => scanned(statement) > 1);
+    expect(many.map(({ text, plan }) => `${text}\n${plan}`)).toEqual([]);
+  });
+
   test("maintenance finds what to delete by indexes, and analyses what was never analysed", async () => {
     if (slot.skipped) return;
     const maintaining = await watched(({ maintenance }) => maintenance.run());

@@ -7,6 +7,7 @@ import { newsByIndex } from "./0006-news-by-index.ts";
 import { whatARoleMayWrite } from "./0007-what-a-role-may-write.ts";
 import { knownWrites } from "./0008-known-writes.ts";
 import { samplesAndArchive } from "./0009-samples-and-archive.ts";
+import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -20,4 +21,5 @@ export const MIGRATIONS: readonly Migration[] = [
   whatARoleMayWrite,
   knownWrites,
   samplesAndArchive,
+  groupsEditsChanges,
 ];

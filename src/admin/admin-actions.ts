@@ -1,0 +1,293 @@
+import type { DeadChoice, DeadFilter, LetterEdit, RewindTarget, Store } from "../core/contracts.ts";
+import type { Headers } from "../core/message.ts";
+import { shellWord } from "../core/pasted.ts";
+import { plural } from "../core/plain-words.ts";
+import { isLive } from "../core/live-processes.ts";
+import { printable } from "../core/printable.ts";
+import {
+  type ActionAnswer,
+  type ActionPreview,
+  type ActionRequest,
+  ADMIN_ACTIONS,
+  type LetterChoice,
+} from "./page-api.ts";
+import { PageFailure } from "./page-failure.ts";
+import { positionOf, timeOf } from "./page-query.ts";
+import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
+
+/** Letters are counted up to here before a question is asked. */
+const COUNTED = 10_000;
+const MOST_PER_SECOND = 10_000;
+const CHOICE_FIELDS = ["relay", "stream", "type", "key", "id", "position", "group", "all"];
+const FIELDS = [
+  "action",
+  "store",
+  "relay",
+  "choice",
+  "atMost",
+  "perSecond",
+  "to",
+  "payload",
+  "headers",
+  "actor",
+  "reason",
+];
+
+/** The fields of an action, each of the right type, or 400. */
+export function actionRequest(value: unknown): ActionRequest {
+  const fields = objectOf(value, "The request", FIELDS);
+  const action = ADMIN_ACTIONS.find((one) => one === fields["action"]);
+  if (action === undefined) throw new PageFailure(400, "There is no such action", { fix: ADMIN_ACTIONS.join(", ") });
+  for (const name of ["store", "relay", "to", "payload", "headers", "actor", "reason"]) {
+    if (fields[name] !== undefined && typeof fields[name] !== "string") throw notA(name, "a text");
+  }
+  if (typeof fields["store"] !== "string") throw notA("store", "a text");
+  for (const [name, most] of [
+    ["atMost", Number.MAX_SAFE_INTEGER],
+    ["perSecond", MOST_PER_SECOND],
+  ] as const) {
+    const number = fields[name];
+    if (number !== undefined && !(Number.isInteger(number) && (number as number) >= 1 && (number as number) <= most))
+      throw notA(name, `a whole number from 1 to ${most}`);
+  }
+  if (fields["choice"] !== undefined) {
+    const choice = objectOf(fields["choice"], "choice", CHOICE_FIELDS);
+    for (const [name, one] of Object.entries(choice))
+      if (name === "all" ? one !== true : typeof one !== "string") throw notA(`choice.${name}`, "a text");
+  }
+  for (const [name, most] of [
+    ["actor", 100],
+    ["reason", 500],
+  ] as const) {
+    if (((fields[name] as string | undefined)?.length ?? 0) > most) throw notA(name, `at most ${most} characters long`);
+  }
+  return fields as unknown as ActionRequest;
+}
+
+function objectOf(value: unknown, what: string, known: readonly string[]): Record<string, unknown> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw notA(what, "an object");
+  const unknown = Object.keys(value).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new PageFailure(400, `${what} has no field "${unknown.slice(0, 50)}"`);
+  return value as Record<string, unknown>;
+}
+
+function notA(name: string, what: string): PageFailure {
+  return new PageFailure(400, `${name} must be ${what}`, { fix: `Correct ${name}` });
+}
+
+/** What would happen, in words, with the number in it and the command that does the same. */
+export async function previewAction(store: Store, request: ActionRequest): Promise<ActionPreview> {
+  const { action } = request;
+  switch (action) {
+    case "requeue":
+    case "discard":
+      return previewLetters(store, action, request);
+    case "edit":
+      return {
+        question: "Keep these contents for the letter?",
+        count: 1,
+        more: false,
+        command: commandOf(request),
+        notes: ["It keeps its id, key, stream and place. The original is kept. Requeue it afterwards."],
+      };
+    default:
+      return previewRelay(store, action, request);
+  }
+}
+
+async function previewLetters(
+  store: Store,
+  action: "requeue" | "discard",
+  request: ActionRequest,
+): Promise<ActionPreview> {
+  const filter = filterOf(choiceOf(request));
+  const letters = await store.admin.dead({ ...filter, limit: COUNTED });
+  const count = letters.length;
+  const more = count === COUNTED;
+  const keys = new Set(letters.map(({ stream, key, id }) => JSON.stringify([stream, key ?? id]))).size;
+  const which = `${more ? "more than " : ""}${plural(count, "dead letter")}`;
+  const question = action === "requeue" ? `Requeue ${which}?` : `Give up ${which} for good?`;
+  const notes =
+    action === "requeue"
+      ? [`They go out again through the same relay, ${plural(keys, "key")}, each in its order.`]
+      : ["Their consumers never get them. What waits behind them goes on."];
+  notes.push(...(await idleNotes(store, new Set(letters.map(({ relay }) => relay)))));
+  return { question, count, more, command: commandOf(request), notes };
+}
+
+async function idleNotes(store: Store, relays: ReadonlySet<string>): Promise<string[]> {
+  const idle = (await store.admin.relays()).filter(({ name, lanes }) => relays.has(name) && !lanes.some(isLive));
+  return idle.map(({ name }) => `No process of relay ${name} runs now: it happens when one is started.`);
+}
+
+async function previewRelay(
+  store: Store,
+  action: "pause" | "resume" | "rewind" | "drop",
+  request: ActionRequest,
+): Promise<ActionPreview> {
+  const name = relayOf(request);
+  const relay = (await store.admin.relays()).find((one) => one.name === name);
+  if (relay === undefined) throw new PageFailure(404, `There is no relay "${printable(name).slice(0, 100)}"`);
+  const { pending, dead } = relay;
+  const command = commandOf(request);
+  const about = relay.pendingEstimated ? "about " : "";
+  const waiting = `${about}${plural(pending, "message")}`;
+  if (action === "pause") {
+    const notes = ["Its processes finish what they hold and wait. Messages go on being written, and wait."];
+    return { question: `Pause relay ${name}? ${waiting} would wait.`, count: pending, more: false, command, notes };
+  }
+  if (action === "resume")
+    return { question: `Let relay ${name} go on with ${waiting}?`, count: pending, more: false, command, notes: [] };
+  if (action === "drop") {
+    const question = `Drop relay ${name} with its place in the log, ${waiting} and ${plural(dead, "dead letter")}?`;
+    const notes = ["Started again, it begins anew. This cannot be undone."];
+    return { question, count: pending + dead, more: false, command, notes };
+  }
+  const target = targetOf(request.to);
+  if (target === "now") {
+    const notes = ["Their consumers never get them. This cannot be undone."];
+    return { question: `Let relay ${name} skip ${waiting}?`, count: pending, more: false, command, notes };
+  }
+  const { messages, estimated } = await store.admin.rewindPreview(name, target);
+  const number = `${estimated ? "about " : ""}${plural(messages, "message")}`;
+  const notes = ["They are published again; an inbox drops what it has seen while its receipts last."];
+  return {
+    question: `Send ${number} of relay ${name} again?`,
+    count: messages,
+    more: false,
+    command,
+    notes,
+  };
+}
+
+/** Carries an action out; says in words what was done. */
+export async function carryOut(
+  name: string,
+  store: Store,
+  request: ActionRequest,
+  author: NewJob["author"],
+  jobs: RedriveJobs,
+): Promise<ActionAnswer> {
+  const { action } = request;
+  switch (action) {
+    case "requeue":
+    case "discard":
+      return tell(name, store, action, request, author, jobs);
+    case "edit":
+      return edit(store, request, author);
+    case "pause":
+    case "resume":
+    case "drop":
+      await store.admin.by(author)[action](relayOf(request));
+      break;
+    case "rewind":
+      await store.admin.by(author).rewind(relayOf(request), targetOf(request.to));
+      break;
+  }
+  const words = { pause: "is paused", resume: "goes on", drop: "is gone", rewind: "goes on from there" };
+  return { done: `Relay ${relayOf(request)} ${words[action]}.`, count: null, job: null };
+}
+
+async function tell(
+  name: string,
+  store: Store,
+  action: "requeue" | "discard",
+  request: ActionRequest,
+  author: NewJob["author"],
+  jobs: RedriveJobs,
+): Promise<ActionAnswer> {
+  const { atMost, perSecond } = request;
+  const choice = { ...choiceOf(request), ...(atMost === undefined ? {} : { limit: atMost }) };
+  if (perSecond !== undefined && action === "requeue") {
+    const what = commandOf({ ...request, action: "requeue" });
+    const job = jobs.start({ name, store, what, choice, perSecond, author });
+    return { done: `Letters are requeued, ${perSecond} in a second.`, count: null, job };
+  }
+  const count = await store.admin.by(author)[action](choice);
+  if (count === 0)
+    throw new PageFailure(409, "Nothing was changed: there is no such dead letter any more", {
+      fix: "Somebody else dealt with it. Look at Changes to see who",
+    });
+  const idle = await idleNotes(store, new Set(choice.relay === undefined ? [] : [choice.relay]));
+  const done = `${plural(count, "dead letter")} will be ${action === "requeue" ? "requeued" : "discarded"}.`;
+  return { done: [done, ...idle].join(" "), count, job: null };
+}
+
+async function edit(store: Store, request: ActionRequest, author: NewJob["author"]): Promise<ActionAnswer> {
+  const { relay, position } = choiceOf(request);
+  if (relay === undefined || position === undefined)
+    throw new PageFailure(400, "Which letter? Give choice.relay and choice.position");
+  const change: LetterEdit = {
+    ...(request.payload === undefined ? {} : { body: compactJson("payload", request.payload) }),
+    ...(request.headers === undefined ? {} : { headers: jsonOf("headers", request.headers) as Headers }),
+  };
+  if (Object.keys(change).length === 0) throw new PageFailure(400, "Nothing is different");
+  await store.admin.by(author).edit({ relay, position }, change);
+  return { done: "The letter has new contents. The original is kept.", count: 1, job: null };
+}
+
+function jsonOf(name: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new PageFailure(400, `${name} is no JSON: ${(error as Error).message.slice(0, 200)}`, {
+      fix: `Correct ${name}`,
+    });
+  }
+}
+
+/** Without the blanks between values; numbers stay as they are written. */
+function compactJson(name: string, text: string): string {
+  jsonOf(name, text);
+  return text.replaceAll(/("(?:[^"\\]|\\.)*")|\s+/g, (_, quoted: string | undefined) => quoted ?? "");
+}
+
+/** A choice without a filter has to say that it means all. */
+function choiceOf({ choice = {} }: ActionRequest): DeadChoice {
+  const { position, all, ...rest } = choice;
+  const filters = Object.entries(rest).filter(([, value]) => value !== "");
+  const isAll = filters.every(([name]) => name === "relay") && position === undefined;
+  if (isAll && all !== true) throw new PageFailure(400, "Which letters? Give a filter, or all");
+  return {
+    ...Object.fromEntries(filters),
+    ...(position === undefined ? {} : { position: positionOf("position", position) }),
+    ...(isAll ? { all: true as const } : {}),
+  };
+}
+
+function filterOf({ all: _all, limit: _limit, letters: _letters, ...filter }: DeadChoice): DeadFilter {
+  return filter;
+}
+
+function relayOf({ relay }: ActionRequest): string {
+  if (relay === undefined || relay === "") throw new PageFailure(400, "Which relay?", { fix: "Give relay" });
+  return relay;
+}
+
+function targetOf(to: string | undefined): RewindTarget {
+  if (to === undefined || to === "") throw new PageFailure(400, "Rewind to where?", { fix: "Give to" });
+  if (to === "earliest" || to === "now") return to;
+  if (/^\d{1,19}$/.test(to)) return { position: positionOf("to", to) };
+  return { time: timeOf("to", to) };
+}
+
+/** What does the same on the command line. */
+export function commandOf({ action, relay, choice = {}, to, perSecond }: ActionRequest): string {
+  const words = ["txbox"];
+  if (action === "requeue" || action === "discard" || action === "edit") {
+    words.push("dead", perSecond === undefined ? action : "redrive", ...choiceWords(choice));
+    if (perSecond !== undefined) words.push("--rate", String(perSecond));
+    if (action === "edit") words.push("--payload", "FILE");
+  } else {
+    words.push("relays", action, shellWord(relay ?? "NAME"));
+    if (action === "rewind") words.push("--to", shellWord(to ?? "earliest"));
+  }
+  return words.join(" ");
+}
+
+function choiceWords(choice: LetterChoice): string[] {
+  const { id, all, ...filters } = choice;
+  const words = id === undefined ? [] : [shellWord(id)];
+  for (const [name, value] of Object.entries(filters)) words.push(`--${name}`, shellWord(value));
+  return all === true ? [...words, "--all"] : words;
+}

@@ -1,0 +1,230 @@
+import type { MessageInfo, MessagePage, MessageSearch, MessageStatus } from "../../core/contracts.ts";
+import { type Budget, type Chunk, searchPage, type SearchPart } from "../shared/search-page.ts";
+import { letterInfo, messageInfo } from "./message-info.ts";
+import type { Document } from "./mongodb-client.ts";
+import { numberOr } from "./mongodb-document.ts";
+import type { Tables } from "./mongodb-names.ts";
+import { PER_MS } from "./mongodb-sequence.ts";
+import type { Table } from "./table.ts";
+
+/** A page looks at so many documents of the outbox. */
+const LOOKED_AT = 5000;
+/** Open work of one kind is read by its own index while there is no more of it. */
+const LISTED = 5000;
+/** Positions run ahead of the time by less than this. */
+const AHEAD_MS = 1000;
+/** Messages of a key that share a position are of different streams: there are few of them. */
+const TIES = 50;
+
+const NEWEST_FIRST = { position: -1, _id: -1 };
+
+/** A page of messages in the order of their positions, which are near the times at which they were enqueued. */
+export function search(tables: Tables, query: MessageSearch): Promise<MessagePage> {
+  const isOfDead = query.status === "dead" && !isIndexed(query);
+  const part = isOfDead ? deadPart(tables, query) : outboxPart(tables, query);
+  return searchPage(query, [part], LOOKED_AT);
+}
+
+interface Place {
+  readonly position: number;
+  readonly id: string;
+}
+
+function placeOf(ref: string): Place {
+  const slash = ref.indexOf("/");
+  return { position: Number(ref.slice(0, slash)), id: ref.slice(slash + 1) };
+}
+
+const refOf = ({ position, _id }: Document): string => `${numberOr(position, 0)}/${String(_id)}`;
+
+/** What comes behind a place. The first condition says nothing new, but an index understands it. */
+function behind(after: string | undefined): Document {
+  if (after === undefined) return {};
+  const { position, id } = placeOf(after);
+  return {
+    $and: [
+      { position: { $lte: position } },
+      { $or: [{ position: { $lt: position } }, { position, _id: { $lt: id } }] },
+    ],
+  };
+}
+
+/** Documents are read together with what tells whether they are wanted. */
+class Documents {
+  readonly #infos = new Map<string, MessageInfo>();
+  readonly #refs = new Map<MessageInfo, string>();
+  readonly #info: (document: Document) => MessageInfo;
+
+  constructor(info: (document: Document) => MessageInfo) {
+    this.#info = info;
+  }
+
+  part(name: string, next: SearchPart["next"]): SearchPart {
+    return {
+      name,
+      newestFirst: true,
+      next,
+      isRef: (text) => /^\d{1,16}\/[^\0]+$/.test(text),
+      refOf: (message) => this.#refs.get(message)!,
+      read: (refs) => Promise.resolve(refs.map((ref) => this.#infos.get(ref)!)),
+    };
+  }
+
+  /** `last`: the last document that was looked at; undefined: all of them were. */
+  chunk(found: readonly Document[], wanted: number, last: Document | undefined, seen: number): Chunk {
+    for (const document of found) {
+      const [ref, info] = [refOf(document), this.#info(document)];
+      this.#infos.set(ref, info);
+      this.#refs.set(info, ref);
+    }
+    const isCut = found.length >= wanted;
+    const end = isCut ? found.at(-1) : last;
+    const at = end?.["created_at"];
+    return {
+      refs: found.map(refOf),
+      after: end === undefined ? "0/" : refOf(end),
+      seen,
+      lastAt: at instanceof Date ? at : undefined,
+      isLast: end === undefined,
+    };
+  }
+}
+
+/** An index in the order of positions is walked; of another one all that matches is sorted. */
+interface Source {
+  readonly table: Table;
+  readonly index: string;
+  readonly filter: Document;
+  readonly sort?: Document;
+}
+
+const newest = (limit: number): Document[] => [{ $sort: NEWEST_FIRST }, { $limit: limit }];
+
+/** With the server's time, by which a lease is over or not. */
+function read(table: Table, steps: Document[], hint: string): Promise<Document[]> {
+  return table.aggregate([...steps, { $set: { now: "$$NOW" } }], { hint });
+}
+
+function outboxPart({ outbox }: Tables, query: MessageSearch): SearchPart {
+  const documents = new Documents(messageInfo);
+  const conditions = conditionsOf(query);
+  let index: string | undefined;
+  return documents.part("log", async (after, budget) => {
+    if (query.id !== undefined) {
+      const found = await byId(outbox, query.id, { $and: [conditions, range(query), behind(after)] });
+      return documents.chunk(found, Number.POSITIVE_INFINITY, undefined, found.length);
+    }
+    index ??= await indexFor(outbox, query);
+    const filter = { $and: [behind(after), range(query)] };
+    if (index === "txbox_newest") return walk(documents, { table: outbox, index, filter }, conditions, budget);
+    if (index === "txbox_key") {
+      const { key, ...others } = conditions;
+      const ofKey = { $and: [{ key }, filter] };
+      return walk(documents, { table: outbox, index, filter: ofKey, sort: { position: -1 } }, others, budget);
+    }
+    const found = await read(outbox, [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)], index);
+    return documents.chunk(found, budget.part, undefined, found.length);
+  });
+}
+
+/** Looks at so many documents and no more, for those that match. */
+async function walk(
+  documents: Documents,
+  { table, index, filter, sort = NEWEST_FIRST }: Source,
+  conditions: Document,
+  { sight, part }: Budget,
+): Promise<Chunk> {
+  const looked = Object.keys(conditions).length === 0 ? Math.min(sight, part) : sight;
+  const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
+  const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
+  if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
+  const fields = { _id: 1, position: 1, created_at: 1 };
+  const [last] = await table.find(filter, { sort, skip: looked - 1, limit: 1, projection: fields, hint: index });
+  return documents.chunk(found, part, last, looked);
+}
+
+/** One that was stored by an inbox has another `_id`: under an id there are few. */
+async function byId(outbox: Table, id: string, wanted: Document): Promise<Document[]> {
+  const own = await read(outbox, [{ $match: { $and: [{ _id: id }, wanted] } }], "_id_");
+  const stored = await read(outbox, [{ $match: { $and: [{ message_id: id }, wanted] } }], "txbox_message_id");
+  return [...own, ...stored].toSorted(order);
+}
+
+function order(a: Document, b: Document): number {
+  const difference = numberOr(b["position"], 0) - numberOr(a["position"], 0);
+  return difference !== 0 ? difference : String(a["_id"]) < String(b["_id"]) ? 1 : -1;
+}
+
+const isIndexed = ({ id, key, aggregateId, correlationId }: MessageSearch): boolean =>
+  id !== undefined || key !== undefined || aggregateId !== undefined || correlationId !== undefined;
+
+/** Kinds of open work, with what their index needs to know. */
+const OPEN: Partial<Record<MessageStatus, { filter: Document; index: string }>> = {
+  scheduled: { filter: { waits: "later" }, index: "txbox_later" },
+  retrying: { filter: { waits: "parked" }, index: "txbox_parked" },
+  processing: { filter: { status: "processing" }, index: "txbox_processing" },
+};
+
+async function indexFor(outbox: Table, { correlationId, aggregateId, key, status }: MessageSearch): Promise<string> {
+  if (correlationId !== undefined) return "txbox_correlation";
+  if (aggregateId !== undefined) return "txbox_aggregate";
+  if (key !== undefined) return "txbox_key";
+  const open = status === undefined ? undefined : OPEN[status];
+  if (open === undefined) return "txbox_newest";
+  const count = await outbox.count(open.filter, { limit: LISTED + 1, hint: open.index });
+  return count > LISTED ? "txbox_newest" : open.index;
+}
+
+/** Dead letters in the order of their positions, of both states in which a letter is dead. */
+function deadPart({ dead }: Tables, query: MessageSearch): SearchPart {
+  const documents = new Documents(letterInfo);
+  const { relay } = query;
+  const index = relay === undefined ? "txbox_letters" : "txbox_letters_of_relay";
+  const letters = { state: { $in: ["dead", "discarded"] }, ...(relay === undefined ? {} : { relay }) };
+  return documents.part("dead", (after, budget) => {
+    const filter = { $and: [letters, range(query), behind(after)] };
+    return walk(documents, { table: dead, index, filter }, conditionsOf(query, false), budget);
+  });
+}
+
+/**
+ * Positions of what was enqueued within the time: never below its own time, and little above it. What was scheduled has
+ * the position of when it was due.
+ */
+function range({ since, until }: MessageSearch): Document {
+  if (since === undefined && until === undefined) return {};
+  return {
+    position: {
+      ...(since === undefined ? {} : { $gte: Math.max(0, since.getTime() * PER_MS) }),
+      ...(until === undefined ? {} : { $lt: Math.max(0, (until.getTime() + AHEAD_MS) * PER_MS) }),
+    },
+  };
+}
+
+/** What the document itself tells. A dead letter has no status but its state. */
+function conditionsOf(query: MessageSearch, withStatus = true): Document {
+  const fields = {
+    stream: query.stream,
+    event_type: query.type,
+    key: query.key,
+    aggregate_type: query.aggregateType,
+    aggregate_id: query.aggregateId,
+    correlation_id: query.correlationId,
+    relay: query.relay,
+    created_at: query.until === undefined ? undefined : { $lt: query.until },
+  };
+  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  return { ...given, ...(withStatus && query.status !== undefined ? STATUS[query.status] : {}) };
+}
+
+const HELD = { $and: [{ $eq: ["$status", "processing"] }, { $gt: ["$lease_until", "$$NOW"] }] };
+
+/** As `messageInfo` tells them. */
+const STATUS: Readonly<Record<MessageStatus, Document>> = {
+  published: { status: "done" },
+  dead: { status: "dead" },
+  retrying: { status: "failed", waits: "parked" },
+  scheduled: { waits: "later" },
+  processing: { status: "processing", $expr: HELD },
+  pending: { status: { $nin: ["done", "dead", "failed"] }, waits: { $ne: "later" }, $expr: { $not: [HELD] } },
+};

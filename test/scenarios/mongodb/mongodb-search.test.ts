@@ -1,0 +1,169 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Admin, MessagePage, MessageSearch } from "../../../src/index.ts";
+import { laneOf } from "../../../src/core/lane.ts";
+import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
+import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb } from "../../harness/index.ts";
+import { type MongoDatabase, mongoDatabase } from "../../support/mongodb-database.ts";
+
+/** `TXBOX_TEST_DONE=1000000` for as many as the figures in the docs were taken with. */
+const DONE = Number(process.env["TXBOX_TEST_DONE"] ?? 40_000);
+const TIES = 120;
+const EVERY_MS = 100;
+const startedAt = Date.now() - DONE * EVERY_MS;
+const timeOf = (n: number) => new Date(startedAt + n * EVERY_MS);
+
+const slot: ServerSlot<MongodbServer> = await serverOrSkip("MongoDB", () => startMongodb({ owned: true }));
+afterAll(() => slot.stop());
+
+describe.skipIf(slot.skipped)(`looking for messages among ${DONE} documents`, () => {
+  let database: MongoDatabase;
+  let admin: Admin;
+
+  const document = (n: number) => ({
+    _id: `m-${n}` as never,
+    stream: n % 100 === 0 ? "rare" : "orders",
+    event_type: n === DONE / 10 ? "only one" : `type ${n % 20}`,
+    // A key that was busy until shortly before the end.
+    key: n % 10 === 0 && n < DONE - 15_000 ? "busy" : `k${n % 1000}`,
+    aggregate_type: "order",
+    aggregate_id: `a${n % 3000}`,
+    correlation_id: `c${Math.floor(n / 5)}`,
+    payload: { n, text: "x".repeat(150) },
+    created_at: timeOf(n),
+    status: "done",
+    published_at: timeOf(n),
+    next_retry_at: timeOf(n),
+    attempts: 1,
+    last_error: null,
+    position: timeOf(n).getTime() * 1000,
+    lane: laneOf(`k${n % 1000}`),
+    size: 200,
+    relay: "r",
+  });
+
+  beforeAll(async () => {
+    database = await mongoDatabase(slot.server.url);
+    const store = createMongoStore({ client: database.client });
+    await store.migrator.migrate();
+    ({ admin } = store);
+    const outbox = database.client.db().collection("outbox");
+    for (let from = 1; from <= DONE; from += 10_000)
+      await outbox.insertMany(Array.from({ length: Math.min(10_000, DONE - from + 1) }, (_, i) => document(from + i)));
+    const tie = (n: number) => ({
+      ...document(5),
+      _id: `tie-${n}` as never,
+      key: null,
+      stream: "ties",
+      correlation_id: "ties",
+    });
+    await outbox.insertMany(Array.from({ length: TIES }, (_, n) => tie(n)));
+    const failed = { ...document(77), status: "failed", waits: "parked", attempts: 2, last_error: "no" };
+    await outbox.insertOne({
+      ...failed,
+      _id: "failed" as never,
+      key: "f",
+      errors: [{ at: new Date(), error: "no" }, null, 5],
+    });
+    const inbox = Array.from({ length: 30_000 }, (_, n) => ({
+      _id: { consumer: `consumer ${n % 20}`, message_id: `m-${n}` } as never,
+      status: "processed",
+      received_at: timeOf(n),
+      processed_at: timeOf(n),
+      attempts: 1,
+    }));
+    await database.client.db().collection("inbox").insertMany(inbox);
+  }, 600_000);
+  afterAll(() => database?.[Symbol.asyncDispose]());
+
+  const idsOf = ({ messages }: MessagePage): string[] => messages.map(({ id }) => id);
+
+  /** What a call made the server look at. */
+  async function costOf(run: () => Promise<unknown>): Promise<{ documents: number; plans: string[] }> {
+    const db = database.client.db();
+    await db.command({ profile: 0 });
+    await db.dropCollection("system.profile").catch(() => false);
+    await db.command({ profile: 2 });
+    await run();
+    await db.command({ profile: 0 });
+    const profile = await db
+      .collection("system.profile")
+      .find({ ns: { $not: /profile/ } })
+      .toArray();
+    const looks = profile.filter(({ op }) => op === "query" || op === "command" || op === "getmore");
+    return {
+      documents: looks.reduce((sum, { docsExamined }) => sum + Number(docsExamined ?? 0), 0),
+      plans: looks.flatMap(({ planSummary }) => (typeof planSummary === "string" ? [planSummary] : [])),
+    };
+  }
+
+  it.each<[MessageSearch, number]>([
+    [{}, 102],
+    [{ id: "m-777" }, 1],
+    [{ key: "k77" }, 160],
+    [{ key: "busy" }, 160],
+    [{ aggregateId: "a77" }, 10 * (DONE / 3000 + 1)],
+    [{ correlationId: "c77" }, 5],
+    [{ key: "nobody" }, 0],
+    [{ type: "type 7" }, 8000],
+    [{ type: "only one" }, 10_010],
+    [{ status: "published" }, 1100],
+    [{ status: "retrying" }, 3],
+    [{ status: "scheduled" }, 1],
+    [{ status: "dead" }, 1],
+    [{ since: timeOf(DONE / 2 - 50), until: timeOf(DONE / 2) }, 200],
+    [{ key: "busy", type: "none" }, 10_010],
+  ])("a page of %o looks at few documents", async (query, most) => {
+    const { documents, plans } = await costOf(() => admin.search(query));
+    expect(plans.length).toBeGreaterThan(0);
+    expect(plans.filter((plan) => plan.includes("COLLSCAN"))).toEqual([]);
+    expect(documents, plans.join(", ")).toBeLessThanOrEqual(most);
+  });
+
+  it("finds the right ones", async () => {
+    expect(idsOf(await admin.search({ correlationId: "c77" }))).toEqual([389, 388, 387, 386, 385].map((n) => `m-${n}`));
+    const half = DONE / 2;
+    const within = await admin.search({ since: timeOf(half - 5), until: timeOf(half) });
+    expect(idsOf(within)).toEqual([1, 2, 3, 4, 5].map((n) => `m-${half - n}`));
+    const last = DONE - 15_010;
+    expect(idsOf(await admin.search({ key: "busy", limit: 2 }))).toEqual([`m-${last}`, `m-${last - 10}`]);
+    const [failed] = (await admin.search({ status: "retrying" })).messages;
+    expect([failed?.id, failed?.errors.length]).toEqual(["failed", 1]);
+    expect((await admin.consumers()).map(({ failed: count }) => count)).toEqual(Array.from({ length: 20 }, () => null));
+    const receipts = await admin.receiptsOf([{ id: "m-21", createdAt: new Date() }]);
+    expect(receipts).toMatchObject([{ consumer: "consumer 1", status: "processed" }]);
+  });
+
+  it("comes to what is rare page by page, and says how far it looked", async () => {
+    const back: number[] = [];
+    let page = await admin.search({ type: "only one" });
+    while (page.messages.length === 0 && page.next !== null) {
+      back.push(page.lookedBackTo?.getTime() ?? Number.NaN);
+      page = await admin.search({ type: "only one", after: page.next });
+    }
+    expect(idsOf(page)).toEqual([`m-${DONE / 10}`]);
+    expect(back.every((time, i) => time < (back[i - 1] ?? Number.POSITIVE_INFINITY))).toBe(true);
+    const pages = back.length + 1;
+    expect(pages).toBe(Math.ceil((DONE * 0.9) / 5000));
+  });
+
+  it.each([1, 7, 50])("tells messages of one position apart, by pages of %i", async (limit) => {
+    for (const query of [{ correlationId: "ties" }, { stream: "ties", until: timeOf(1000) }]) {
+      const found: string[] = [];
+      for (let after: string | undefined; ;) {
+        const page = await admin.search({ ...query, limit, ...(after === undefined ? {} : { after }) });
+        found.push(...idsOf(page));
+        if (page.next === null) break;
+        after = page.next;
+      }
+      expect([found.length, new Set(found).size]).toEqual([TIES, TIES]);
+    }
+  });
+
+  it("a database of 0.4 is told that it is outdated, and gets the index", async () => {
+    const store = createMongoStore({ client: database.client });
+    await database.client.db().collection("outbox").dropIndex("txbox_newest");
+    await expect(store.migrator.check()).rejects.toMatchObject({ code: "schema_outdated" });
+    expect((await store.migrator.migrate()).map(({ name }) => name)).toEqual(["mend_indexes"]);
+    expect((await admin.search({ limit: 1 })).messages).toHaveLength(1);
+  });
+});

@@ -1,0 +1,181 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { MessagePage } from "../../../src/index.ts";
+import { createRelay } from "../../../src/index.ts";
+import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
+import { createMemoryPublisher } from "../../../src/testing/index.ts";
+import { hasPostgres } from "../../harness/shared-postgres.ts";
+import { isLong } from "../../support/is-long.ts";
+import { explainingPool } from "../support/explaining-pool.ts";
+import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
+
+const MESSAGES = isLong ? 10_000_000 : 200_000;
+const SEGMENTS = 4;
+const RECEIPTS = isLong ? 1_000_000 : 50_000;
+const DEAD = isLong ? 100_000 : 5000;
+/** What a person does not notice; the machine of a test run may be busy with others. */
+const QUICK_MS = isLong ? 50 : 250;
+const EVERY_MS = 100;
+
+/** A log of some days, in segments, published but for the last messages. One message is of a type that no other has. */
+describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleString("en-US")}`, () => {
+  let database: OutboxDatabase;
+  let admin: OutboxDatabase["store"]["admin"];
+  const startedAt = Date.now() - MESSAGES * EVERY_MS;
+  const timeOf = (n: number) => new Date(startedAt + n * EVERY_MS);
+
+  beforeAll(async () => {
+    database = await outboxDatabase({ segmentMs: 1 });
+    ({ admin } = database.store);
+    await createRelay({
+      store: database.store,
+      name: "r",
+      publisher: createMemoryPublisher(),
+      maintenance: false,
+    }).drainOnce();
+    const each = MESSAGES / SEGMENTS;
+    for (let segment = 0; segment < SEGMENTS; segment++) {
+      await database.query(
+        `insert into txbox.message (id, size, lane, stream, type, key, aggregate_type, aggregate_id, correlation_id, created_at, payload)
+         select 'm-' || n, 250, (n % 64)::smallint, case when n % 100 = 0 then 'rare' else 'orders' end,
+           case when n = $3::int / 10 then 'only one' else 'type ' || n % 20 end,
+           -- A key that was busy until an hour before the end.
+           case when n % 10 = 0 and n < $3::int - 36000 then 'busy' else 'k' || n % 10000 end,
+           'order', 'a' || n % 30000, 'c' || n / 5, $4::timestamptz + n * interval '${EVERY_MS} ms', json_build_object('n', n, 'text', repeat('x', 150))
+         from generate_series($1::int, $2::int) n`,
+        [segment * each + 1, (segment + 1) * each, MESSAGES, new Date(startedAt)],
+      );
+      if (segment < SEGMENTS - 1) await database.store.maintenance.run();
+    }
+    await database.query(
+      `update txbox.segment s set opened_at = m.at from (select tableoid::regclass::text as name, min(created_at) as at from txbox.message group by 1) m
+       where m.name = 'txbox.message_' || s.n`,
+    );
+    await admin.rewind("r", "now");
+    await database.query(
+      `insert into txbox.batch (relay, upto, after, lanes, messages, prev, cur)
+       select 'r', max(position), min(position) - 1, -1, count(*), '1:1:', pg_current_snapshot() from txbox.message group by position / 1000`,
+    );
+    await database.query(
+      `insert into txbox.dead (relay, position, lane, solo, attempts, last_error, errors, created_at, size, id, stream, type, key, payload)
+       select 'r', position, lane, 0, 3, 'no', '[]', created_at, size, id, stream, type, key, payload from txbox.message where position <= $1::int`,
+      [DEAD],
+    );
+    await database.query(
+      `insert into txbox.message (id, size, lane, stream, type, key, payload)
+       select 'p-' || n, 250, (n % 64)::smallint, 'orders', 'fresh', 'k' || n, '{}' from generate_series(1, 1000) n`,
+    );
+    await database.store.maintenance.run();
+    await database.query(
+      `insert into txbox.receipt (bucket, consumer, message_id, type, status)
+       select '0001-01-01', 'consumer ' || n % 20, 'm-' || n, 't', 'processed' from generate_series(1, $1::int) n`,
+      [RECEIPTS],
+    );
+    await database.query("vacuum analyze");
+  }, 1_800_000);
+  afterAll(() => database?.[Symbol.asyncDispose]());
+
+  /** The best of five. */
+  async function ms(run: () => Promise<unknown>): Promise<number> {
+    const times: number[] = [];
+    for (let i = 0; i < 5; i++) {
+      const at = performance.now();
+      await run();
+      times.push(performance.now() - at);
+    }
+    return Math.min(...times);
+  }
+
+  const idsOf = ({ messages }: MessagePage): string[] => messages.map(({ id }) => id);
+
+  it("takes no time that a person would notice, by whatever it is looked for", { timeout: 300_000 }, async () => {
+    const half = MESSAGES / 2;
+    const queries: Record<string, () => Promise<unknown>> = {
+      "newest 100": () => admin.search({}),
+      "newest 1,000": () => admin.search({ limit: 1000 }),
+      id: () => admin.search({ id: `m-${half}` }),
+      key: () => admin.search({ key: "k777" }),
+      "busy key": () => admin.search({ key: "busy" }),
+      aggregate: () => admin.search({ aggregateType: "order", aggregateId: "a4711" }),
+      correlation: () => admin.search({ correlationId: "c471" }),
+      "no such key": () => admin.search({ key: "nobody" }),
+      type: () => admin.search({ type: "type 7" }),
+      "rare type": () => admin.search({ type: "only one" }),
+      stream: () => admin.search({ stream: "rare" }),
+      published: () => admin.search({ status: "published" }),
+      pending: () => admin.search({ status: "pending" }),
+      dead: () => admin.search({ status: "dead" }),
+      "dead of a rare type": () => admin.search({ status: "dead", type: "none" }),
+      "a time": () => admin.search({ since: timeOf(half - 50), until: timeOf(half) }),
+      waiting: () => admin.waiting({ relay: "r", stream: "orders", key: "k77" }),
+      "receipts of 500": () =>
+        admin.receiptsOf(Array.from({ length: 500 }, (_, n) => ({ id: `m-${n}`, createdAt: new Date() }))),
+      consumers: () => admin.consumers(),
+      "preview of a rewind": () => admin.rewindPreview("r", { time: timeOf(half) }),
+    };
+    const times: Record<string, number> = {};
+    for (const [name, run] of Object.entries(queries)) times[name] = Math.round((await ms(run)) * 10) / 10;
+    process.stdout.write(`${JSON.stringify(times, null, 1)}\n`);
+    expect(Object.entries(times).filter(([, took]) => took > QUICK_MS)).toEqual([]);
+  });
+
+  it("finds the right ones", async () => {
+    const half = MESSAGES / 2;
+    expect(idsOf(await admin.search({ id: `m-${half}` }))).toEqual([`m-${half}`]);
+    const chain = await admin.search({ correlationId: "c471" });
+    expect(idsOf(chain)).toEqual([2359, 2358, 2357, 2356, 2355].map((n) => `m-${n}`));
+    expect(chain.next).toBe(null);
+    const within = await admin.search({ since: timeOf(half - 5), until: timeOf(half) });
+    expect(idsOf(within)).toEqual([1, 2, 3, 4, 5].map((n) => `m-${half - n}`));
+    const busy = await admin.search({ key: "busy", limit: 3 });
+    const last = MESSAGES - 36_000 - 10;
+    expect(idsOf(busy)).toEqual([last, last - 10, last - 20].map((n) => `m-${n}`));
+    expect((await admin.consumers()).length).toBe(20);
+    const { messages, estimated, from } = await admin.rewindPreview("r", { time: timeOf(half) });
+    expect(from).toEqual(timeOf(half));
+    expect([estimated, Math.abs(messages - half) < MESSAGES / 50]).toEqual([true, true]);
+  });
+
+  it("comes to what is rare page by page, and says how far it looked", { timeout: 600_000 }, async () => {
+    const back: number[] = [];
+    let page = await admin.search({ type: "only one" });
+    while (page.messages.length === 0 && page.next !== null) {
+      back.push(page.lookedBackTo?.getTime() ?? Number.NaN);
+      page = await admin.search({ type: "only one", after: page.next });
+    }
+    expect(idsOf(page)).toEqual([`m-${MESSAGES / 10}`]);
+    expect(back.every((time, i) => time < (back[i - 1] ?? Number.POSITIVE_INFINITY))).toBe(true);
+    const pages = back.length + 1;
+    // Each page looks at 20,000.
+    expect(pages).toBeGreaterThanOrEqual((MESSAGES * 0.9) / 20_000 - 1);
+    expect(pages).toBeLessThan((MESSAGES * 0.9) / 20_000 + 10);
+  });
+
+  it("goes by indexes, in the order in which they have it", async () => {
+    const { client, statements } = explainingPool(database.pool);
+    const store = createPostgresStore({ client });
+    for (const query of [
+      {},
+      { key: "k7" },
+      { key: "busy" },
+      { id: "m-7" },
+      { correlationId: "c7" },
+      { type: "none" },
+      { status: "published" as const },
+      { status: "dead" as const, type: "none" },
+      { until: timeOf(1000), type: "none" },
+    ]) {
+      statements.length = 0;
+      await store.admin.search(query);
+      const scans = statements.filter(({ plan }) => /Seq Scan on (?:message_\d|dead|batch|receipt)/.test(plan));
+      expect(scans.map(({ text, plan }) => `${JSON.stringify(query)} ${text}\n${plan}`)).toEqual([]);
+    }
+    statements.length = 0;
+    await store.admin.consumers();
+    await store.admin.receiptsOf([{ id: "m-1", createdAt: new Date() }]);
+    await store.admin.waiting({ relay: "r", stream: "orders", key: "k7" });
+    // Failed receipts are counted while all receipts together are small.
+    const others = statements.filter(({ text }) => !text.includes("status = 'failed'"));
+    expect(others.length).toBeGreaterThan(10);
+    expect(others.filter(({ plan }) => /Seq Scan on (?:message_\d|receipt_|parked)/.test(plan))).toEqual([]);
+  });
+});
