@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Admin, MessagePage, MessageSearch } from "../../../src/index.ts";
+import type { Admin, MessagePage, MessageQuery, MessageSearch } from "../../../src/index.ts";
 import { laneOf } from "../../../src/core/lane.ts";
 import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb } from "../../harness/index.ts";
@@ -116,6 +116,18 @@ describe.skipIf(slot.skipped)(`looking for messages among ${DONE} documents`, ()
     const { documents, plans } = await costOf(() => admin.search(query));
     expect(plans.length).toBeGreaterThan(0);
     expect(plans.filter((plan) => plan.includes("COLLSCAN"))).toEqual([]);
+    expect(documents, plans.join(", ")).toBeLessThanOrEqual(most);
+  });
+
+  it.each<[MessageQuery, number]>([
+    [{ key: "k77" }, 200],
+    [{ correlationId: "c77" }, 20],
+    [{ aggregateId: "a77" }, 40],
+    [{ id: "m-777" }, 5],
+    [{ key: "nobody" }, 0],
+    [{ correlationId: "nothing" }, 0],
+  ])("the order of positions tempts no look-up of %o", async (query, most) => {
+    const { documents, plans } = await costOf(() => admin.find(query));
     expect(documents, plans.join(", ")).toBeLessThanOrEqual(most);
   });
 
