@@ -239,6 +239,8 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
       { ...message, id: "c3", headers: headers("b") },
       { ...message, id: "self", headers: headers("self") },
       { ...message, id: "odd", headers: { correlationId: "c", causationId: { $gt: "" } } as never },
+      { ...message, id: "long", headers: { correlationId: "c", causationId: "x".repeat(5000) } },
+      { ...message, id: "nul", headers: { correlationId: "c", causationId: "a\uD800" } },
       ...Array.from({ length: 30 }, (_, i) => ({ ...message, id: `child-${i}`, headers: headers("b") })),
     ]);
     await client.query("commit");
@@ -246,7 +248,10 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     const story = await readStory(stores, "a");
     expect(story.causes.map(({ id }) => id)).toEqual(["b", "c3"]);
     expect([story.count, story.cut]).toEqual([33, false]);
-    expect((await readStory(stores, "self")).message.caused).toEqual([]);
+    for (const id of ["self", "odd", "long", "nul"]) {
+      const told = await readStory(stores, id);
+      expect([told.message.caused, told.causes, told.count]).toEqual([[], [], 1]);
+    }
     const short = await readStory(stores, "a", { most: 10 });
     expect(short.cut).toBe(true);
     expect(short.count).toBeLessThanOrEqual(10);
