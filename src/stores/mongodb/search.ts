@@ -1,7 +1,7 @@
 import type { MessageInfo, MessagePage, MessageSearch, MessageStatus } from "../../core/contracts.ts";
 import { type Budget, type Chunk, searchPage, type SearchPart } from "../shared/search-page.ts";
-import { letterInfo, messageInfo } from "./message-info.ts";
 import { streamsFilter } from "./claims.ts";
+import { letterInfo, messageInfo } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { numberOr } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -146,7 +146,8 @@ async function walk(
   conditions: Document,
   { sight, part }: Budget,
 ): Promise<Chunk> {
-  const looked = Object.keys(conditions).length === 0 ? Math.min(sight, part) : sight;
+  // Without a condition no more are read than are wanted, and those that share a position with the last of them.
+  const looked = Object.keys(conditions).length === 0 ? Math.min(Math.max(sight, TIES), part + TIES) : sight;
   const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
   const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
   if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
