@@ -1,5 +1,9 @@
 import type { AttemptError, MessageReceipt, MessageStatus } from "../core/contracts.ts";
 import type { Message } from "../core/message.ts";
+import { textOrNull } from "../core/text-or-null.ts";
+
+/** No text that can be looked for is longer. */
+export const MAX_ID = 1000;
 
 /** What a relay did with a message. `relay` is null where no relay has it: it is scheduled, or no relay reads its stream. */
 export interface StoryDelivery {
@@ -63,8 +67,11 @@ function byTime(known: ReadonlyMap<string, StoryPlace[]>) {
   return (a: string, b: string): number => time(a) - time(b) || (a < b ? -1 : 1);
 }
 
-/** Headers may be anyone's: only a text is an id. */
+/** Headers may be anyone's: only what can be an id is one. */
 export function causeOf(places: readonly StoryPlace[] | undefined): string | undefined {
-  const cause: unknown = places?.find(({ headers }) => typeof headers.causationId === "string")?.headers.causationId;
-  return typeof cause === "string" && cause !== "" ? cause : undefined;
+  for (const { headers } of places ?? []) {
+    const cause = textOrNull(headers.causationId, MAX_ID);
+    if (cause !== null) return cause;
+  }
+  return undefined;
 }

@@ -3,8 +3,9 @@ import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import { hideSecrets } from "../core/hide-secrets.ts";
 import { rejectUnknownOptions, requireInteger } from "../core/options.ts";
 import { LATE, settledWithin } from "../core/settled-within.ts";
+import { textOrNull } from "../core/text-or-null.ts";
 import { valueKind } from "../core/value-kind.ts";
-import { causeOf, storyTree, type StoryMessage, type StoryPlace, type StoryReceipt } from "./story-tree.ts";
+import { causeOf, MAX_ID, storyTree, type StoryMessage, type StoryPlace, type StoryReceipt } from "./story-tree.ts";
 
 export interface StoryOptions {
   /** At most so many messages. From 1 to 10,000. Default 500. */
@@ -52,7 +53,10 @@ export async function readStory(
   const known = new Map<string, StoryPlace[]>();
   addPlaces(known, roots);
   // What nothing but its receipts tell of may have begun a correlation under its id.
-  const correlations = new Set([id, ...roots.map(({ info }) => info.headers.correlationId ?? id)]);
+  const correlations = new Set([
+    id,
+    ...roots.flatMap(({ info }) => textOrNull(info.headers.correlationId, MAX_ID) ?? []),
+  ]);
   for (const correlationId of correlations) addPlaces(known, await reader.search({ correlationId }));
   const causes = await reader.causesOf(known, id);
   const tree = storyTree(known, id, most);

@@ -1,9 +1,11 @@
 import type { MessageInfo, MessagePage, MessageSearch, MessageStatus } from "../../core/contracts.ts";
 import { type Budget, type Chunk, searchPage, type SearchPart } from "../shared/search-page.ts";
+import { streamsFilter } from "./claims.ts";
 import { letterInfo, messageInfo } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { numberOr } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
+import { viewOf } from "./mongodb-ownership.ts";
 import { PER_MS } from "./mongodb-sequence.ts";
 import type { Table } from "./table.ts";
 
@@ -19,10 +21,21 @@ const TIES = 50;
 const NEWEST_FIRST = { position: -1, _id: -1 };
 
 /** A page of messages in the order of their positions, which are near the times at which they were enqueued. */
-export function search(tables: Tables, query: MessageSearch): Promise<MessagePage> {
+export async function search(tables: Tables, query: MessageSearch): Promise<MessagePage> {
   const isOfDead = query.status === "dead" && !isIndexed(query);
-  const part = isOfDead ? deadPart(tables, query) : outboxPart(tables, query);
+  const part = isOfDead
+    ? deadPart(tables, query)
+    : outboxPart(tables, query, { ...conditionsOf(query), ...(await ofRelay(tables, query.relay)) });
   return searchPage(query, [part], LOOKED_AT);
+}
+
+/** What a relay has claimed, and what it will claim: until then a document is nobody's. */
+async function ofRelay({ relays }: Tables, relay: string | undefined): Promise<Document> {
+  if (relay === undefined) return {};
+  const [known] = await relays.aggregate([{ $match: { _id: relay } }, { $set: { at: "$$NOW" } }]);
+  if (known === undefined) return { relay };
+  const unclaimed = { relay: null, waits: "ready", ...streamsFilter(viewOf(known).streams) };
+  return { $or: [{ relay }, unclaimed] };
 }
 
 interface Place {
@@ -105,9 +118,8 @@ function read(table: Table, steps: Document[], hint: string): Promise<Document[]
   return table.aggregate([...steps, { $set: { now: "$$NOW" } }], { hint });
 }
 
-function outboxPart({ outbox }: Tables, query: MessageSearch): SearchPart {
+function outboxPart({ outbox }: Tables, query: MessageSearch, conditions: Document): SearchPart {
   const documents = new Documents(messageInfo);
-  const conditions = conditionsOf(query);
   let index: string | undefined;
   return documents.part("log", async (after, budget) => {
     if (query.id !== undefined) {
@@ -134,7 +146,8 @@ async function walk(
   conditions: Document,
   { sight, part }: Budget,
 ): Promise<Chunk> {
-  const looked = Object.keys(conditions).length === 0 ? Math.min(sight, part) : sight;
+  // Without a condition no more are read than are wanted, and those that share a position with the last of them.
+  const looked = Object.keys(conditions).length === 0 ? Math.min(Math.max(sight, TIES), part + TIES) : sight;
   const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
   const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
   if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
@@ -210,7 +223,6 @@ function conditionsOf(query: MessageSearch, withStatus = true): Document {
     aggregate_type: query.aggregateType,
     aggregate_id: query.aggregateId,
     correlation_id: query.correlationId,
-    relay: query.relay,
     created_at: query.until === undefined ? undefined : { $lt: query.until },
   };
   const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));

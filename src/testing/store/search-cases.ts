@@ -74,6 +74,9 @@ export const searchCases: readonly StoreCase[] = [
         message(6, { key: "b", type: "other" }),
       );
       await joined(context.store);
+      // No relay has read them yet, but one will.
+      assert.deepEqual(await search(context, { relay: "r" }), [6, 5, 4, 3, 2, 1]);
+      assert.deepEqual(await search(context, { relay: "r", status: "pending", stream: "y" }), [3]);
       assert.deepEqual(await search(context, { id: sent[1]?.id ?? "" }), [2]);
       assert.deepEqual(await search(context, { key: "a" }), [1]);
       assert.deepEqual(await search(context, { key: "b" }), [6, 5, 4]);

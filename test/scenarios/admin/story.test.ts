@@ -3,11 +3,13 @@ import { readStory, type Story, type StoryMessage } from "../../../src/admin/ind
 import { createInProcessBus } from "../../../src/brokers/in-process/index.ts";
 import { createInbox, createOutbox, createRelay, type Publisher, type Store } from "../../../src/index.ts";
 import { createMongoStore, type MongoStore } from "../../../src/stores/mongodb/index.ts";
+import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../../harness/index.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { type MongoDatabase, mongoDatabase } from "../../support/mongodb-database.ts";
-import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
+import { startTcpProxy } from "../../support/tcp-proxy.ts";
+import { openPool, outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
 
 type RelayStore = Parameters<typeof createRelay>[0]["store"] & Pick<Store, "admin">;
 
@@ -150,6 +152,30 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     expect([nothing.message.places, nothing.unreachable.map(({ store }) => store)]).toEqual([[], ["orders"]]);
   });
 
+  it("does not wait for a server that never answers", { timeout: 60_000 }, async () => {
+    await played();
+    const url = new URL(orders.url);
+    const proxy = await startTcpProxy(Number(url.port));
+    url.port = String(proxy.port);
+    const pool = openPool(url.href, 2);
+    try {
+      const store = createPostgresStore({ client: pool });
+      expect((await store.admin.search({ id: "order-1" })).messages).toHaveLength(1);
+      proxy.mute();
+      const startedAt = performance.now();
+      const story = await readStory({ orders: store, payments }, "order-1");
+      expect(performance.now() - startedAt).toBeLessThan(15_000);
+      expect(story.unreachable).toEqual([{ store: "orders", error: expect.stringMatching(/within 10 s/) }]);
+      // What the other store knows of it is told all the same.
+      expect(story.message.receipts).toMatchObject([{ store: "payments", consumer: "payments", status: "processed" }]);
+      expect(story.message.caused.map(({ places }) => places[0]?.type)).toEqual(["payment_taken", "receipt_wanted"]);
+    } finally {
+      proxy.cut();
+      await proxy.close();
+      await pool.end();
+    }
+  });
+
   it("counts a database under two names once", async () => {
     await played();
     const twice = { ...stores, again: orders.store, "payments too": payments };
@@ -213,6 +239,8 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
       { ...message, id: "c3", headers: headers("b") },
       { ...message, id: "self", headers: headers("self") },
       { ...message, id: "odd", headers: { correlationId: "c", causationId: { $gt: "" } } as never },
+      { ...message, id: "long", headers: { correlationId: "c", causationId: "x".repeat(5000) } },
+      { ...message, id: "nul", headers: { correlationId: "c", causationId: "a\uD800" } },
       ...Array.from({ length: 30 }, (_, i) => ({ ...message, id: `child-${i}`, headers: headers("b") })),
     ]);
     await client.query("commit");
@@ -220,7 +248,10 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
     const story = await readStory(stores, "a");
     expect(story.causes.map(({ id }) => id)).toEqual(["b", "c3"]);
     expect([story.count, story.cut]).toEqual([33, false]);
-    expect((await readStory(stores, "self")).message.caused).toEqual([]);
+    for (const id of ["self", "odd", "long", "nul"]) {
+      const told = await readStory(stores, id);
+      expect([told.message.caused, told.causes, told.count]).toEqual([[], [], 1]);
+    }
     const short = await readStory(stores, "a", { most: 10 });
     expect(short.cut).toBe(true);
     expect(short.count).toBeLessThanOrEqual(10);
