@@ -10,7 +10,7 @@ afterAll(() => slot.stop());
 
 /** Messages 1 and 2 of a key; the first is dead and holds the second. */
 async function withLetter(on: Scene): Promise<{ consumer: Consumer; id: string }> {
-  const consumer = await joined(on.store as never);
+  const consumer = await joined(on.store);
   consumer.judge = () => dead(1, true, "poison");
   await on.enqueue("a1", "a2");
   for (let i = 0; i < 50 && (await on.store.admin.dead({})).length === 0; i++) {
