@@ -39,7 +39,7 @@ export interface RedriveReport {
   /** In all rounds: a letter that was requeued twice counts twice. */
   requeued: number;
   rounds: number;
-  /** Letters that were dead again when it ended; null where it did not wait for that, with one round. */
+  /** Letters that were dead of the same again when it ended; null where it did not wait for that, with one round. */
   diedAgain: number | null;
   /** The signal ended it. */
   stopped: boolean;
@@ -98,17 +98,19 @@ class Redrive {
   async run(): Promise<RedriveReport> {
     const { startAt, rounds = 1 } = this.#options;
     await this.#until(startAt?.getTime() ?? 0);
-    let sent = await this.#requeueAll(this.#pages());
-    let again: DeadLetter[] | null = null;
-    for (let next = 2; !this.#stopped; next++) {
-      if (rounds === 1) break;
-      again = await this.#deadAgain(sent);
-      if (next > rounds || again.length === 0) break;
+    const sent = await this.#requeueAll(this.#pages());
+    const diedAgain = rounds > 1 ? await this.#goOn(sent, rounds) : null;
+    return { requeued: this.#requeued, rounds: this.#round, diedAgain, stopped: this.#stopped };
+  }
+
+  /** Further rounds, after the first; how many letters are dead in the end. */
+  async #goOn(first: Sent, rounds: number): Promise<number> {
+    for (let [next, sent] = [2, first]; ; next++) {
+      const again = await this.#deadAgain(sent);
+      if (next > rounds || again.length === 0 || this.#stopped) return again.length;
       this.#round = next;
       sent = await this.#requeueAll(inParts(again, MOST_AT_ONCE));
     }
-    const diedAgain = again?.length ?? null;
-    return { requeued: this.#requeued, rounds: this.#round, diedAgain, stopped: this.#stopped };
   }
 
   get #stopped(): boolean {

@@ -238,9 +238,9 @@ function page(
 /** Headers and bodies left out of a page, with edits laid over them. Parameters: positions, relay. */
 export function largeBodiesSql(names: Names): string {
   return `
-select p.position, x.headers, x.payload, pg_catalog.encode(x.body, 'hex') from pg_catalog.unnest($1::text::bigint[]) p (position)
+select p.position, m.headers, m.payload, pg_catalog.encode(m.body, 'hex') from pg_catalog.unnest($1::text::bigint[]) p (position)
 cross join lateral (
   select headers, payload, body, 1 as nth from ${names.edit} e where e.relay = $2::text and e.position = p.position
   union all (select headers, payload, body, 2 from ${names.all_message} a where a.position = p.position limit 1)
-  order by nth limit 1) x`;
+  order by nth limit 1) m`;
 }

@@ -20,20 +20,8 @@ export const groupsEditsChanges: OnlineMigration = {
   name: "groups_edits_changes",
   pieces: [
     {
-      title: "tables for edits and changes",
+      title: "a table for changes",
       sql: `
--- Other contents for a dead letter; what it was enqueued with stays in "dead". They go together.
-create table if not exists "txbox"."edit" (
-  relay text not null,
-  position bigint not null,
-  edited_at timestamptz not null default clock_timestamp(),
-  size integer not null,
-  headers json,
-  payload json,
-  body bytea,
-  primary key (relay, position),
-  foreign key (relay, position) references "txbox"."dead" on delete cascade
-);
 -- What was changed through an admin. A redrive is one change, by its run.
 create table if not exists "txbox"."change" (
   n bigint generated always as identity primary key,
@@ -53,6 +41,26 @@ do $txbox_do$ begin
   end if;
 end $txbox_do$;
 `,
+    },
+    {
+      // Its reference takes a lock on the letters.
+      title: "a table for edits",
+      sql: briefly({
+        unless: `to_regclass($txbox_name$"txbox"."edit"$txbox_name$) is not null`,
+        statements: `
+      -- Other contents for a dead letter; what it was enqueued with stays in "dead". They go together.
+      create table "txbox"."edit" (
+        relay text not null,
+        position bigint not null,
+        edited_at timestamptz not null default clock_timestamp(),
+        size integer not null,
+        headers json,
+        payload json,
+        body bytea,
+        primary key (relay, position),
+        foreign key (relay, position) references "txbox"."dead" on delete cascade
+      );`,
+      }),
     },
     {
       title: "the group of a dead letter",
