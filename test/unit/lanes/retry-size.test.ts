@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import type { Outcome } from "../../../src/core/contracts.ts";
 import { RetrySize } from "../../../src/lanes/retry-size.ts";
 
-const FAILED: Outcome = { status: "retry", error: "no", attempts: 1, delayMs: 1 } as Outcome;
+const FAILED: Outcome = { status: "retry", error: "no", attempts: 1, delayMs: 1 };
 const PUBLISHED: Outcome = { status: "published" };
 
 it("claims few keys while they fail at once, and many when they go through or take long", () => {
