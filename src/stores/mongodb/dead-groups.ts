@@ -26,6 +26,8 @@ export async function deadGroups(tables: Tables, query: DeadGroupQuery): Promise
   const found = await tables.dead.aggregate(
     [
       { $match: { ...filter, error_group: { $gt: "" } } },
+      // So that the index has all that is needed.
+      { $project: { _id: 0, relay: 1, error_group: 1, died_at: 1, position: 1 } },
       {
         $group: {
           _id: { relay: "$relay", group: "$error_group" },
@@ -36,7 +38,7 @@ export async function deadGroups(tables: Tables, query: DeadGroupQuery): Promise
         },
       },
     ],
-    { maxTimeMS: MAX_TIME_MS },
+    { maxTimeMS: MAX_TIME_MS, hint: "txbox_groups" },
   );
   const { groups, more } = await ungrouped(tables, filter);
   const merged = mergedGroups(found.map(foundGroup), groups, more).slice(0, query.limit ?? DEFAULT_PAGE);
@@ -70,10 +72,10 @@ async function ungrouped({ dead }: Tables, filter: Document): Promise<{ groups: 
 async function described({ dead }: Tables, groups: readonly FoundGroup[]): Promise<DeadGroup[]> {
   if (groups.length === 0) return [];
   const newest = await dead.find(
-    { $or: groups.map(({ relay, position }) => ({ state: "dead", relay, position: Number(position) })) },
-    { projection: { relay: 1, position: 1, stream: 1, event_type: 1, last_error: 1, message_id: 1 } },
+    ofEachRelay(groups, (those) => ({ position: { $in: those.map(({ position }) => Number(position)) } })),
+    { projection: { relay: 1, position: 1, stream: 1, event_type: 1, last_error: 1, error_group: 1, message_id: 1 } },
   );
-  const byName = new Map(newest.map((row) => [`${groupOf(row)} ${String(row["relay"])}`, row]));
+  const byName = new Map(newest.map((row) => [`${storedGroup(row)} ${String(row["relay"])}`, row]));
   const keys = await countKeys(dead, groups);
   return groups.flatMap((one) => {
     const { mixed: _mixed, position, ...counts } = one;
@@ -97,7 +99,7 @@ async function countKeys(dead: Tables["dead"], groups: readonly FoundGroup[]): P
   });
   if (few.length === 0) return new Map();
   const rows = await dead.aggregate([
-    { $match: { $or: few.map(({ relay, group }) => ({ state: "dead", error_group: group, relay })) } },
+    { $match: ofEachRelay(few, (those) => ({ error_group: { $in: those.map(({ group }) => group) } })) },
     { $group: { _id: { relay: "$relay", group: "$error_group" }, keys: { $addToSet: "$key" } } },
   ]);
   return new Map(
@@ -106,6 +108,12 @@ async function countKeys(dead: Tables["dead"], groups: readonly FoundGroup[]): P
       return [`${group} ${relay}`, (keys as unknown[]).filter((key) => key !== null).length];
     }),
   );
+}
+
+/** A condition for the groups of each relay: one for each group would be more than the server plans well. */
+function ofEachRelay(groups: readonly FoundGroup[], condition: (those: readonly FoundGroup[]) => Document): Document {
+  const relays = [...Map.groupBy(groups, ({ relay }) => relay)];
+  return { $or: relays.map(([relay, those]) => ({ state: "dead", relay, ...condition(those) })) };
 }
 
 /** Gives letters of older relays their group; how many there were. */
@@ -125,6 +133,11 @@ export async function fillGroups({ dead }: Tables, most: number): Promise<number
     count += rows.length;
   }
   return count;
+}
+
+/** As it was written: another version may make another group of the same error. */
+function storedGroup(row: Document): string {
+  return typeof row["error_group"] === "string" ? row["error_group"] : groupOf(row);
 }
 
 function groupOf(row: Document): string {
