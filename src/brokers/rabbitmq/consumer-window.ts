@@ -1,7 +1,5 @@
 import type { SubscriberSettings } from "../../adapter/index.ts";
 
-/** How many messages are taken before it is known how large they are. */
-const FIRST = 10;
 /** How quickly a large message is forgotten. */
 const FADING = 0.99;
 /** How long acknowledgements may be kept back for another count, and until that is tried again. */
@@ -16,11 +14,15 @@ export type Reopen = (count: number, acknowledge: () => void) => Promise<void>;
  * sizes of late. A running consumer cannot change its count, and one that is cancelled with messages in hand loses the
  * order of keys to the next. So the acknowledgements of one whole window are kept back until all of it is done: then
  * nothing is in hand or on its way.
+ *
+ * Every channel begins with the highest count. What a process had in hand goes to a list of its own in a quorum queue, and
+ * what is given back from that list goes to its end: a process that took a part of it only, and ended, would leave the
+ * first messages behind the others.
  */
 export class ConsumerWindow {
   readonly #settings: SubscriberSettings;
   #reopen: Reopen | undefined;
-  #count = FIRST;
+  #count = 0;
   #largest = 0;
   #outstanding = 0;
   #kept: (() => void)[] | undefined;
@@ -36,7 +38,7 @@ export class ConsumerWindow {
     this.end();
     this.#reopen = reopen;
     this.#outstanding = 0;
-    return (this.#count = this.#fitting());
+    return (this.#count = this.#settings.prefetch);
   }
 
   took(bytes: number): void {
@@ -82,7 +84,6 @@ export class ConsumerWindow {
 
   #fitting(): number {
     const { prefetch, prefetchBytes } = this.#settings;
-    if (this.#largest === 0) return Math.min(prefetch, FIRST);
     return Math.max(1, Math.min(prefetch, Math.floor(prefetchBytes / this.#largest)));
   }
 

@@ -265,6 +265,37 @@ export const subscriberCases: readonly SubscriberCase[] = [
   },
   {
     role,
+    name: "keeps the order of a key over several stops with messages in hand",
+    needs: ["durable", "redelivery", "keyOrder"],
+    async run({ subscriber, stream, send }) {
+      const keys = ["a", "b"];
+      await send(samples(stream, keys, 50));
+      const out: HandleResult = { status: "unavailable", error: new Error("the database is out") };
+      const done = recorder();
+      const goesOn = new AbortController().signal;
+      const number = (message: IncomingMessage): number => payloadsOf([message], String(message.key))[0] as number;
+      for (let time = 0; time < 4; time++) {
+        const tried = recorder((message) => (number(message) < 10 ? done.handle(message, goesOn) : out));
+        const one = subscriber();
+        await one.start("consumer", tried.handle);
+        await eventually(() => assert.ok(tried.got.some((message) => number(message) >= 10)), { timeoutMs: 15_000 });
+        await sleep(A_WHILE_MS);
+        await one.stop();
+      }
+      await subscriber().start("consumer", done.handle);
+      await done.until(100);
+      for (const key of keys) {
+        const firsts = done.got.filter((message, i) => done.got.findIndex(({ id }) => id === message.id) === i);
+        assert.deepEqual(
+          payloadsOf(firsts, key),
+          Array.from({ length: 50 }, (_, i) => i),
+          key,
+        );
+      }
+    },
+  },
+  {
+    role,
     name: "shares the messages of a queue among subscribers",
     needs: ["competing"],
     async run({ subscriber, stream, send }) {

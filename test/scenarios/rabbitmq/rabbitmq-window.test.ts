@@ -16,11 +16,13 @@ describe.skipIf(slot.skipped)("the count of a RabbitMQ consumer", () => {
     const queue = `q-${randomBytes(5).toString("hex")}`;
     const done: { who: string; key: string; n: number }[] = [];
     let [inHand, most] = [0, 0];
+    const published = Promise.withResolvers<void>();
     const handler =
       (who: string): Handle =>
       async ({ body, key, headers }) => {
         inHand += body.length;
         most = Math.max(most, inHand);
+        await published.promise;
         await sleep(2);
         done.push({ who, key: String(key), n: Number(headers["n"]) });
         inHand -= body.length;
@@ -48,6 +50,7 @@ describe.skipIf(slot.skipped)("the count of a RabbitMQ consumer", () => {
       if (n % 50 === 0) await channel.waitForConfirms();
     }
     await channel.waitForConfirms();
+    published.resolve();
     await until(() => done.length >= 700, { what: "all messages", timeoutMs: 60_000 });
     await sleep(300);
     expect(done).toHaveLength(700);
