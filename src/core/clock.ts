@@ -1,5 +1,8 @@
 import type { Clock } from "./contracts.ts";
 
+/** What timers of Node can wait for. A longer one would end at once. */
+const LONGEST_MS = 2 ** 31 - 1;
+
 export const systemClock: Clock = {
   monotonic: () => performance.now(),
   sleep(ms, signal) {
@@ -10,7 +13,7 @@ export const systemClock: Clock = {
         signal?.removeEventListener("abort", done);
         resolve();
       };
-      const timer = setTimeout(done, ms);
+      const timer = setTimeout(done, Math.min(ms, LONGEST_MS));
       signal?.addEventListener("abort", done, { once: true });
     });
   },

@@ -65,15 +65,20 @@ async function* linesOf(file: string): AsyncGenerator<{ text: string; complete: 
   source.on("error", (error) => unzipped.destroy(error));
   source.pipe(unzipped);
   unzipped.setEncoding("utf8");
-  let [rest, line] = ["", 0];
+  /** Of a line that is longer than a chunk; put together once, when its end is there. */
+  let parts: string[] = [];
+  let line = 0;
   try {
     for await (const chunk of unzipped as AsyncIterable<string>) {
-      const lines = (rest + chunk).split("\n");
-      rest = lines.pop() ?? "";
-      for (const text of lines) {
+      let from = 0;
+      for (let end = chunk.indexOf("\n"); end !== -1; end = chunk.indexOf("\n", from)) {
+        parts.push(chunk.slice(from, end));
+        from = end + 1;
         line++;
-        yield { text, complete: true };
+        yield { text: parts.join(""), complete: true };
+        parts = [];
       }
+      if (from < chunk.length) parts.push(chunk.slice(from));
     }
   } catch (error) {
     const code = errorCode(error) ?? "";
@@ -83,7 +88,7 @@ async function* linesOf(file: string): AsyncGenerator<{ text: string; complete: 
   } finally {
     source.destroy();
   }
-  if (rest !== "") yield { text: rest, complete: false };
+  if (parts.length > 0) yield { text: parts.join(""), complete: false };
 }
 
 function at<T>(file: string, line: number, parse: () => T): T {

@@ -1,4 +1,4 @@
-import { backoffMs } from "../core/backoff.ts";
+import { outageMs } from "../core/backoff.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
@@ -37,7 +37,7 @@ export class RouteOutages {
   }
 
   /** A message found the route out; how long to leave it alone. Messages of one batch count as one attempt. */
-  out(route: string, cause: unknown, retryAfterMs = 0): number {
+  out(route: string, cause: unknown, retryAfterMs?: number): number {
     const { name: relay, clock, outageBackoff, emit } = this.#settings;
     this.#forget();
     const now = clock.monotonic();
@@ -45,7 +45,7 @@ export class RouteOutages {
     if (known !== undefined && known.until > now) return known.until - now;
     const attempt = (known?.attempt ?? 0) + 1;
     const error = describeError(cause ?? "not available");
-    const delayMs = Math.max(10, backoffMs(attempt, outageBackoff), retryAfterMs);
+    const delayMs = outageMs(attempt, outageBackoff, retryAfterMs);
     // At the end again: the first are those that were found out longest ago.
     this.#routes.delete(route);
     this.#routes.set(route, { route, attempt, error, until: now + delayMs });

@@ -1,4 +1,4 @@
-import { backoffMs } from "../core/backoff.ts";
+import { outageMs } from "../core/backoff.ts";
 import type { BackoffOptions } from "../core/backoff.ts";
 import type { Clock } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
@@ -23,12 +23,12 @@ export class TargetOutage {
   }
 
   /** Found out again; how long to wait before the next try. */
-  found(cause: unknown, retryAfterMs = 0): number {
+  found(cause: unknown, retryAfterMs?: number): number {
     const { name: relay, clock, outageBackoff, emit } = this.#settings;
     const now = clock.monotonic();
     this.#foundAt = now;
     if (this.#until > now) return this.#until - now;
-    const delayMs = Math.max(10, backoffMs(++this.#attempt, outageBackoff), retryAfterMs);
+    const delayMs = outageMs(++this.#attempt, outageBackoff, retryAfterMs);
     this.#until = now + delayMs;
     emit({ type: "outage", relay, error: describeError(cause), attempt: this.#attempt, delayMs });
     return delayMs;

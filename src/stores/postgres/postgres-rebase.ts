@@ -64,7 +64,7 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
              or not pg_visible_in_snapshot(m.xid, c.prev)
                and not (c.cur is not null and pg_visible_in_snapshot(m.xid, c.cur) and m.position <= c.done))
            and not exists (select 1 from ${names.parked} p where p.relay = r.name and p.position = m.position)
-           and not exists (select 1 from ${names.dead} d where d.relay = r.name and d.position = m.position))
+           and not exists (select 1 from ${names.dead} d where d.relay = r.name and d.position = m.position and d.state <> 'requeued'))
        order by m.position returning 1`,
       [String(floor)],
     );

@@ -116,6 +116,22 @@ export const restoreCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "delivers after rebase what was rewound before it, a dead letter among it",
+    needs,
+    async run(context) {
+      const consumer = await joined(context.store);
+      consumer.judge = ({ type }) => (type === "dead" ? dead() : PUBLISHED);
+      await enqueue(context, message(1), message(2, { type: "dead" }), message(3));
+      await consumer.step();
+      await consumer.session.leave();
+      await context.store.admin.rewind("r", "earliest");
+      const copy = await rebased(context);
+      const there = await joined(copy.store);
+      assert.deepEqual(payloads(await there.take(3)), [1, 2, 3]);
+    },
+  },
+  {
+    role,
     name: "shares lanes after rebase as before",
     needs: ["restore", "sharing"],
     async run(context) {

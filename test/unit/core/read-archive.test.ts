@@ -70,6 +70,16 @@ describe("an archive", () => {
     expect(await readArchiveHead(file)).toEqual(HEAD);
   });
 
+  it("reads long lines in time that grows with them, and no faster", async () => {
+    const messages = [message(1, { body: `"${"x".repeat(30_000_000)}"` }), message(2)];
+    const file = write(textOf(messages));
+    const startedAt = process.cpuUsage();
+    expect(await read(file)).toEqual(messages);
+    const { user, system } = process.cpuUsage(startedAt);
+    // Put together anew with each chunk, it would take 20 s.
+    expect((user + system) / 1e6).toBeLessThan(10);
+  });
+
   it("says of a row that is no message why, and goes on", async () => {
     const broken = {
       ...message(1),
