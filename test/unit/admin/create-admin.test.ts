@@ -18,6 +18,7 @@ import { eventually } from "../../../src/testing/eventually.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { type AdminScene, adminScene, ask, judging } from "../../support/admin-scene.ts";
 
+const PATIENCE = { timeoutMs: 40_000, intervalMs: 100 };
 const HTML = `<img src=x onerror="alert(1)">`;
 const ESCAPES = "\u001B[31mred\u001B[0m\u202Etxt\u0007";
 
@@ -360,7 +361,7 @@ describe.skipIf(!hasPostgres())("live", () => {
       const pages = await Promise.all([open(), open(), open()]);
       await eventually(() => {
         for (const page of pages) expect(page.heard().match(/event: overview/g)?.length ?? 0).toBeGreaterThan(2);
-      });
+      }, PATIENCE);
       const events = Math.max(...pages.map((page) => page.heard().match(/event: overview/g)!.length));
       expect(looks).toBeLessThanOrEqual(events + 1);
       expect(pages[0].heard()).toContain("event: history");
@@ -378,7 +379,7 @@ describe.skipIf(!hasPostgres())("live", () => {
       server.close();
       server.closeAllConnections();
     }
-  });
+  }, 60_000);
 
   test("a store that goes down while a page is open is named, with since when, and is back by itself", async () => {
     await using scene = await adminScene();
