@@ -354,6 +354,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
       }));
       return route.fulfill({ json: { groups, cut: false, missing: [] } });
     });
+    await page.getByText("live", { exact: true }).waitFor(WAIT);
     await page.keyboard.press("g");
     await page.keyboard.press("d");
     await page.getByText("10,000 dead letters of 10,000 causes").waitFor(WAIT);

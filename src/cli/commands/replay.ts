@@ -20,7 +20,7 @@ import { parseMoment } from "../parse-time.ts";
 import { createStdoutPublisher } from "../stdout-publisher.ts";
 import { stopSignal } from "../stop-signal.ts";
 import { UsageError } from "../usage-error.ts";
-import { within } from "../within.ts";
+import { LATE, unlessStuck, within } from "../within.ts";
 import { madePublisher } from "./relay.ts";
 
 const DEFAULT_RATE = 100;
@@ -73,6 +73,10 @@ export const replayCommand: Command = defineCommand({
     const source = await replayFrom(context.cwd, from);
     const until = flags.until === undefined ? new Date() : parseMoment("--until", flags.until, "replay");
     const { output } = context;
+    if ("files" in source && source.missing.length > 0)
+      output.note(
+        `txbox: there is no archive of ${source.missing.join(", ")}: messages between the others may be missing`,
+      );
     const open = await publisherOf(context, to, flags.publisher === "stdout");
     const streams = flags.stream ?? (await streamsOf(context, to));
     const options: ReplayOptions = {
@@ -97,8 +101,17 @@ export const replayCommand: Command = defineCommand({
     const signal = stopSignal();
     const publisher = await open();
     try {
-      const report = await replay({ ...options, publisher, signal, onProgress: progressOf(context) });
-      return show(context, report, { after: flags.after ?? 0n });
+      const { after = 0n } = flags;
+      let reached = after;
+      const tell = progressOf(context);
+      const onProgress = (progress: ReplayProgress): void => {
+        reached = progress.position;
+        tell(progress);
+      };
+      const report = await unlessStuck(signal, replay({ ...options, publisher, signal, onProgress }));
+      if (report !== LATE) return show(context, report, { after });
+      output.note(`txbox: it was stopped while something gave no answer. Go on with --after ${reached}`);
+      return EXIT.failed;
     } finally {
       await within(CLOSE_MS, Promise.resolve(publisher.close?.()));
     }

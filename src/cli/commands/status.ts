@@ -13,6 +13,7 @@ import { messageTable } from "../message-table.ts";
 import { suggestion } from "../parse-flags.ts";
 import { relayTable } from "../relay-table.ts";
 import { stopSignal } from "../stop-signal.ts";
+import { LATE, unlessStuck } from "../within.ts";
 import { UsageError } from "../usage-error.ts";
 
 export const statusCommand: Command = defineCommand({
@@ -178,7 +179,9 @@ async function watch(context: CliContext, show: () => Promise<Snapshot>, everyMs
   process.stdout.once("error", () => process.exit(0));
   while (!stop.aborted) {
     try {
-      const { value, text } = await show();
+      const shown = await unlessStuck(stop, show(), 0);
+      if (shown === LATE) return;
+      const { value, text } = shown;
       if (output.json) output.line({ at: new Date().toISOString(), ...value });
       else {
         output.clearScreen();

@@ -142,9 +142,11 @@ describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {
       const args = ["relay", "look", "--publisher", "stdout", "--json", "--stop-deadline-ms", String(STOP_MS)];
       await using relay = startCli(args, options);
       await relay.waitForLine('"type":"lanes"');
+      await using watch = startCli(["status", "--watch", "0.2", "--json"], options);
+      await watch.waitForLine('"relays"');
       proxy.mute();
-      const { ms } = await endAfterSigterm(relay);
-      expect(ms).toBeLessThan(AT_MOST_MS);
+      const ends = await Promise.all([endAfterSigterm(relay), endAfterSigterm(watch)]);
+      for (const { ms } of ends) expect(ms).toBeLessThan(AT_MOST_MS);
     } finally {
       await proxy.close();
     }

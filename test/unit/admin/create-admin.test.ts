@@ -18,10 +18,10 @@ import { eventually } from "../../../src/testing/eventually.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { type AdminScene, adminScene, ask, judging } from "../../support/admin-scene.ts";
 
+/** A slow look at the store is followed by a long pause. */
+const PATIENCE = { timeoutMs: 40_000, intervalMs: 100 };
 const HTML = `<img src=x onerror="alert(1)">`;
 const ESCAPES = "\u001B[31mred\u001B[0m\u202Etxt\u0007";
-/** A slow look at the store is followed by a long pause. */
-const SLOWLY = { timeoutMs: 30_000 };
 
 describe("options", () => {
   const store = { admin: { figures: async () => undefined } } as never;
@@ -362,7 +362,7 @@ describe.skipIf(!hasPostgres())("live", () => {
       const pages = await Promise.all([open(), open(), open()]);
       await eventually(() => {
         for (const page of pages) expect(page.heard().match(/event: overview/g)?.length ?? 0).toBeGreaterThan(1);
-      }, SLOWLY);
+      }, PATIENCE);
       const events = Math.max(...pages.map((page) => page.heard().match(/event: overview/g)!.length));
       expect(looks).toBeLessThanOrEqual(events + 1);
       expect(pages[0].heard()).toContain("event: history");
@@ -371,9 +371,9 @@ describe.skipIf(!hasPostgres())("live", () => {
         const before = looks;
         await new Promise((resolve) => setTimeout(resolve, 1500));
         expect(looks).toBe(before);
-      }, SLOWLY);
+      }, PATIENCE);
       const last = await open();
-      await eventually(() => expect(last.heard()).toContain("event: overview"), SLOWLY);
+      await eventually(() => expect(last.heard()).toContain("event: overview"), PATIENCE);
       await admin.close();
       expect(await last.ended).toBe("ended");
     } finally {
