@@ -31,7 +31,7 @@ export async function readReady(
 ): Promise<Document[]> {
   const filter = readyFilter(lanes, streams);
   for (let look = 1; ; look++) {
-    const documents = await readUpTo(outbox, filter, limit);
+    const documents = await readUpTo(outbox, filter, limit, { hint: "txbox_ready" });
     const last = documents.at(-1);
     if (last === undefined) return documents;
     const seen = new Set(documents.map(({ _id }) => String(_id)));
@@ -48,9 +48,9 @@ export async function readReady(
   }
 }
 
-export function readUpTo(outbox: Table, filter: Document, limit: Limit): Promise<Document[]> {
+export function readUpTo(outbox: Table, filter: Document, limit: Limit, by: Document = {}): Promise<Document[]> {
   let bytes = 0;
-  const options = { sort: { position: 1 }, limit: limit.messages, batchSize: limit.messages + 1 };
+  const options = { sort: { position: 1 }, limit: limit.messages, batchSize: limit.messages + 1, ...by };
   return outbox.read(filter, options, (document) => (bytes += sizeOf(document)) >= limit.bytes);
 }
 
