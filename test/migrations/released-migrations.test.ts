@@ -14,6 +14,7 @@ const RELEASED: Readonly<Record<string, string>> = {
   "7 what_a_role_may_write": "4cd87eb9d76ae15623d9c9364a2a349e39779cf443788a8f9914de712c84c95f",
   "8 known_writes": "0b10abec4aa2f4e7d941104f37793b8a64317e177bb6997fb33fd222a27b4d2a",
   "9 samples_and_archive": "50658b88088b1871800c366820a004837c3d05e332cc200c0d30c3b92a66d068",
+  "10 groups_edits_changes": "8c9055aa72479598e8c8d9fc054777b7010825c2bf4abf82754090d7573c75d8",
 };
 
 it.each(Object.entries(RELEASED))("migration %s is as it was released", (name, hash) => {
