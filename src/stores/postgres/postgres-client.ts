@@ -34,7 +34,9 @@ type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx
       : unknown;
 
 /** The user's client behind one face, whatever its driver can do. */
-export type Database = Required<DriverDatabase<PostgresTx>> & CopyRunner;
+export type Database = Required<Omit<DriverDatabase<PostgresTx>, "replication">> &
+  Pick<DriverDatabase<PostgresTx>, "replication"> &
+  CopyRunner;
 
 const cannotCopy = (): Promise<undefined> => Promise.resolve(undefined);
 

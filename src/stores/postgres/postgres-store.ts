@@ -1,7 +1,10 @@
 import { systemClock } from "../../core/clock.ts";
-import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
+import type { Clock, Ledger, SourceEvent, Store, Writer } from "../../core/contracts.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { notifyEnqueued } from "../../core/enqueue-signal.ts";
+import { TxboxError } from "../../core/errors.ts";
+import { safeListener } from "../../core/channels.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import type { Message } from "../../core/message.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
@@ -10,7 +13,7 @@ import { postgresChecks } from "./doctor.ts";
 import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
-import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
+import type { Database, PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
 import { databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
@@ -24,6 +27,8 @@ import { postgresNames } from "./postgres-names.ts";
 import type { RebaseReport } from "./postgres-rebase.ts";
 import { rebase } from "./postgres-rebase.ts";
 import { requireArchive, type Archive } from "./segment-archive.ts";
+import type { ReplicationClient } from "./wal/replication-connection.ts";
+import type { ReplicationSettings } from "./wal/wal-source.ts";
 import { createWriter } from "./postgres-writer.ts";
 import { withSafePath } from "./search-path.ts";
 
@@ -44,7 +49,22 @@ export interface PostgresStoreOptions<Client extends PostgresClient = PostgresCl
   receiptRetentionMs?: number;
   /** Segments are written here before retention drops them: `{ directory }`, or a function. Default: they are not. */
   archive?: Archive;
+  /** For relays with `source: "stream"`. */
+  replication?: ReplicationOptions;
   clock?: Clock;
+}
+
+/** How relays read new messages from the server's own log, see docs/wal.md. */
+export interface ReplicationOptions {
+  /**
+   * A client that is not connected yet: `() => new pg.Client({ …, replication: "database" })`. A connection pooler cannot
+   * carry it. Default: as the pg.Pool of the store connects.
+   */
+  connect?: () => ReplicationClient;
+  /** A slot is given up when it keeps more of the server's log than this, and messages come by polling. Default 1 GiB. */
+  maxRetainedBytes?: number;
+  /** Slots are kept on standbys too (PostgreSQL 17 and later). Default false. */
+  failover?: boolean;
 }
 
 /** Handlers get the driver's own transaction, `Tx`; enqueueing takes a transaction of any driver or bridge. */
@@ -70,8 +90,12 @@ const KNOWN = [
   "abandonAfterMs",
   "receiptRetentionMs",
   "archive",
+  "replication",
   "clock",
 ];
+const REPLICATION_OPTIONS = ["connect", "maxRetainedBytes", "failover"];
+const CONNECT = 'connect: () => new pg.Client({ …, replication: "database" })';
+const GIB = 1_073_741_824;
 
 /** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
 export function createPostgresStore<Client extends PostgresClient>(
@@ -87,16 +111,33 @@ export function createPostgresStore<Client extends PostgresClient>(
   if (abandonAfterMs !== undefined) requireInteger(of, "abandonAfterMs", abandonAfterMs, retentionMs);
   if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
+  const replication = replicationSettings(of, options.replication, database);
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
-  return {
+  const store: PostgresStore<TransactionOf<Client>> = {
     name: "postgres",
-    capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true, streams: false },
+    capabilities: {
+      sharedRelays: !database.single,
+      transactions: true,
+      namedRelays: true,
+      streams: replication !== undefined,
+    },
     writer: createWriter({ names }),
     queue: {
       async join(join) {
         const runner = withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS));
-        const session = new LaneSession(new PostgresLanePort(runner, names, join), join, clock);
+        const { onSourceEvent = () => undefined } = join;
+        const listener = safeListener("onSourceEvent", onSourceEvent);
+        const stream =
+          join.source !== "stream"
+            ? undefined
+            : {
+                replication: replication ?? cannotStream(),
+                wake: () => notifyEnqueued(store),
+                tell: (event: SourceEvent) => listener(event, event.type),
+              };
+        const port = new PostgresLanePort({ sql: runner, names, options: join, clock, stream });
+        const session = new LaneSession(port, join, clock);
         await session.join();
         return session;
       },
@@ -115,4 +156,29 @@ export function createPostgresStore<Client extends PostgresClient>(
     rebase: () => rebase(database, names),
     readLog: (query) => readLog(new PlannedTransactions(database, names), names, query),
   };
+  return store;
+}
+
+function replicationSettings(
+  of: string,
+  options: ReplicationOptions | undefined,
+  database: Database,
+): ReplicationSettings | undefined {
+  if (options !== undefined) rejectUnknownOptions(`${of}: replication`, options, REPLICATION_OPTIONS);
+  const { connect = database.replication, maxRetainedBytes = GIB, failover = false } = options ?? {};
+  requireInteger(of, "replication.maxRetainedBytes", maxRetainedBytes, 1_048_576);
+  if (connect === undefined) return undefined;
+  requireFunction(of, "replication.connect", connect, CONNECT);
+  return { connect, maxRetainedBytes, failover };
+}
+
+function cannotStream(): never {
+  throw new TxboxError(
+    "invalid_option",
+    'source: "stream" needs a connection of its own, which this client cannot make',
+    {
+      field: "source",
+      fix: `Give createPostgresStore replication: { ${CONNECT} }`,
+    },
+  );
 }
