@@ -27,6 +27,7 @@ import { postgresNames } from "./postgres-names.ts";
 import type { RebaseReport } from "./postgres-rebase.ts";
 import { rebase } from "./postgres-rebase.ts";
 import { requireArchive, type Archive } from "./segment-archive.ts";
+import { createWal, type PostgresWal } from "./wal/wal-admin.ts";
 import type { ReplicationClient } from "./wal/replication-connection.ts";
 import type { ReplicationSettings } from "./wal/wal-source.ts";
 import { createWriter } from "./postgres-writer.ts";
@@ -74,6 +75,8 @@ export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "wri
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
   rebase(): Promise<RebaseReport>;
+  /** What relays with `source: "stream"` need on the server. */
+  readonly wal: PostgresWal;
   /** Messages of the log in the order of positions, for `replay`. */
   readLog(query: LogQuery): AsyncGenerator<Message>;
 }
@@ -154,6 +157,7 @@ export function createPostgresStore<Client extends PostgresClient>(
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),
+    wal: createWal(sql, names),
     readLog: (query) => readLog(new PlannedTransactions(database, names), names, query),
   };
   return store;
