@@ -36,6 +36,13 @@ export const pgBouncer: Target<StoreFeature> = postgres(
 );
 export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
 
+/** One process streams and the others stand by, so there is nothing to share. */
+export const postgresByStream: Target<StoreFeature> = postgres(
+  "wal",
+  "PostgreSQL 18 by its log (WAL), node-postgres",
+  ALL.filter((feature) => feature !== "sharing"),
+);
+
 export const mongodb: Target<StoreFeature> = {
   id: "mongodb-driver",
   suite: "store",
@@ -106,6 +113,7 @@ export const targets: readonly Target[] = [
   systemPostgres,
   pgBouncer,
   pglite,
+  postgresByStream,
   mongodb,
   mongodbByStream,
   inProcessPublisher,

@@ -3,7 +3,9 @@ import { transactionRunner } from "../../../src/stores/postgres/postgres-client.
 import type { PostgresTx } from "../../../src/stores/postgres/postgres-client.ts";
 import { createPostgresStore, type PostgresStoreOptions } from "../../../src/stores/postgres/postgres-store.ts";
 import type { AnyTx, StoreContext } from "../../../src/testing/index.ts";
+import type { Pool } from "pg";
 import type { Driver } from "../../support/postgres-drivers.ts";
+import { streamingStore } from "../../support/streaming-session.ts";
 import { restoredCopy } from "./restored-copy.ts";
 import type { SchemaPool } from "./schema-pool.ts";
 
@@ -12,15 +14,26 @@ export interface Clients {
   /** Stands for another process. */
   readonly other: Driver;
   readonly schemas: SchemaPool;
+  /** Relays read the server's log. */
+  readonly stream?: boolean;
 }
 
 /** A schema of its own for one case, through clients that the suite shares. */
-export async function postgresContext({ driver, other, schemas }: Clients): Promise<StoreContext & AsyncDisposable> {
+export async function postgresContext({
+  driver,
+  other,
+  schemas,
+  stream = false,
+}: Clients): Promise<StoreContext & AsyncDisposable> {
   const { database } = schemas;
   const schema = await schemas.take();
-  const open = (on: Driver, options: Partial<PostgresStoreOptions> = {}): Store<AnyTx> =>
-    createPostgresStore({ client: on.client, schema, ...options });
+  const open = (on: Driver, options: Partial<PostgresStoreOptions> = {}): Store<AnyTx> => {
+    const made = createPostgresStore({ client: on.client, schema, ...options });
+    return stream ? streamingStore(made, on.client as Pool) : made;
+  };
   const store = open(driver);
+  const { wal } = createPostgresStore({ client: driver.client, schema });
+  if (stream) await wal.enable();
   return {
     store,
     another: (options = {}) => open(other, options),
@@ -58,6 +71,10 @@ export async function postgresContext({ driver, other, schemas }: Clients): Prom
         rebase: () => copy.rebase(),
       };
     },
-    [Symbol.asyncDispose]: () => schemas.giveBack(schema),
+    async [Symbol.asyncDispose]() {
+      // Sessions that a case has left behind may have slots.
+      if (stream) await wal.disable().catch(() => undefined);
+      await schemas.giveBack(schema);
+    },
   };
 }

@@ -17,6 +17,7 @@ export function postgresSuite(
   driverName: DriverName,
   url: () => string,
   settings: Readonly<Record<string, string>> = {},
+  stream = false,
 ): void {
   const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
   describe("store conformance", () => {
@@ -27,7 +28,7 @@ export function postgresSuite(
       base = await createDatabase(url());
       await setDatabase(base, settings);
       const [driver, other] = [open(base.url), open(base.url)];
-      clients = { driver, other, schemas: new SchemaPool(driver) };
+      clients = { driver, other, schemas: new SchemaPool(driver), stream };
     });
     afterAll(async () => {
       await Promise.all([clients.driver.close(), clients.other.close()]);
