@@ -20,8 +20,15 @@ export interface TargetResults {
   readonly results: Readonly<Record<string, CaseResult>>;
 }
 
-const ALL: readonly StoreFeature[] = ["concurrency", "sharing", "savepoints", "log", "retention", "restore", "endings"];
-const ONE_CONNECTION: readonly StoreFeature[] = ["savepoints", "log", "retention", "restore", "endings"];
+const ONE_CONNECTION: readonly StoreFeature[] = [
+  "savepoints",
+  "log",
+  "retention",
+  "restore",
+  "endings",
+  "promptProgress",
+];
+const ALL: readonly StoreFeature[] = ["concurrency", "sharing", ...ONE_CONNECTION];
 
 function postgres(id: string, label: string, features = ALL): Target<StoreFeature> {
   return { id: `postgres-${id}`, suite: "store", adapter: "postgres", label, features };
@@ -36,11 +43,11 @@ export const pgBouncer: Target<StoreFeature> = postgres(
 );
 export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
 
-/** One process streams and the others stand by, so there is nothing to share. */
+/** One process streams and the others stand by, so there is nothing to share; progress is written with the anchors. */
 export const postgresByStream: Target<StoreFeature> = postgres(
   "wal",
   "PostgreSQL 18 by its log (WAL), node-postgres",
-  ALL.filter((feature) => feature !== "sharing"),
+  ALL.filter((feature) => feature !== "sharing" && feature !== "promptProgress"),
 );
 
 export const mongodb: Target<StoreFeature> = {
@@ -48,7 +55,7 @@ export const mongodb: Target<StoreFeature> = {
   suite: "store",
   adapter: "mongodb",
   label: "MongoDB 6 replica set, official driver",
-  features: ["concurrency", "sharing", "endings"],
+  features: ["concurrency", "sharing", "endings", "promptProgress"],
 };
 
 export const mongodbByStream: Target<StoreFeature> = {

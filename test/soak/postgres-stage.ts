@@ -66,7 +66,8 @@ async function tamper(world: World, random: Random): Promise<void> {
       "select slot_name from pg_replication_slots where slot_name like 'txbox_%'",
     );
     const slot = rows[0]?.slot_name;
-    const cut = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active_pid is not null";
+    const cut =
+      "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active_pid is not null";
     const what = random.next();
     if (slot === undefined || what < 0.35) {
       await pool.query(cut, [slot ?? ""]);

@@ -9,7 +9,7 @@ const CATCH_UP_MS = 5000;
  * A store whose sessions read the server's log, and which waits where a relay would: until the stream is there, and until
  * it has brought what was committed before a claim found nothing.
  */
-export function streamingStore<S extends Pick<Store, "queue">>(store: S, pool: pg.Pool): S {
+export function streamingStore<S extends Store<object>>(store: S, pool: pg.Pool, schema: string): S {
   const before = store.queue;
   const queue: S["queue"] = {
     async join(options: JoinOptions): Promise<QueueSession> {
@@ -23,11 +23,12 @@ export function streamingStore<S extends Pick<Store, "queue">>(store: S, pool: p
         },
       });
       const claimNew = session.claim.bind(session, "new");
-      let early: Claim | undefined = await claimNew();
+      let early: Claim | undefined;
       const until = performance.now() + START_MS;
       while (early === undefined && !streams && performance.now() < until) {
-        await sleep(5);
+        if (await isBehind(pool, schema, options.relay)) break;
         early = await claimNew();
+        await sleep(5);
       }
       const claim = session.claim.bind(session);
       session.claim = async (kind) => {
@@ -44,6 +45,15 @@ export function streamingStore<S extends Pick<Store, "queue">>(store: S, pool: p
     },
   };
   return Object.assign(store, { queue });
+}
+
+/** Something is committed that the relay's cursor does not cover. */
+async function isBehind(pool: pg.Pool, schema: string, relay: string): Promise<boolean> {
+  const { rows } = await pool.query(
+    `select 1 from ${schema}.cursor c join ${schema}.message m on not pg_visible_in_snapshot(m.xid, c.prev) where c.relay = $1 limit 1`,
+    [relay],
+  );
+  return rows.length > 0;
 }
 
 /** Everything that is committed now has been sent to those who stream, and there was time to show it. */

@@ -29,7 +29,7 @@ export async function postgresContext({
   const schema = await schemas.take();
   const open = (on: Driver, options: Partial<PostgresStoreOptions> = {}): Store<AnyTx> => {
     const made = createPostgresStore({ client: on.client, schema, ...options });
-    return stream ? streamingStore(made, on.client as Pool) : made;
+    return stream ? streamingStore(made, on.client as Pool, schema) : made;
   };
   const store = open(driver);
   const { wal } = createPostgresStore({ client: driver.client, schema });

@@ -13,12 +13,11 @@ interface Statement {
 /** What the marks of anchors begin with, in the server's log. */
 export const MARK_PREFIX = "txbox";
 
-/** Written into the server's log by the anchor itself: once it has come by the stream, so has all that `next` shows. */
-export function markOf(cursor: Cursor, seq: bigint): string {
-  return `${cursor.id}:${seq}`;
-}
-
-const MARK = `pg_catalog.pg_logical_emit_message(false, '${MARK_PREFIX}', c.id || ':' || c.seq)`;
+/**
+ * The token of an anchor, written into the server's log by the anchor itself: once it has come by the stream, so has all
+ * that `next` shows. Other relays write marks of their own.
+ */
+const MARK = `pg_catalog.pg_logical_emit_message(false, '${MARK_PREFIX}', $5::text)`;
 
 const mine = (): string => `${fenced(1, 2, 3)} and c.cur is null and ${SOUND}`;
 const given = ({ id, fence, seq }: Cursor): string[] => [id, fence, String(seq)];

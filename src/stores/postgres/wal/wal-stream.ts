@@ -5,7 +5,7 @@ import type { Limit } from "../../../lanes/lane-port.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
-import { firstAnchor, MARK_PREFIX, markOf, nextAnchor } from "./anchor-sql.ts";
+import { firstAnchor, MARK_PREFIX, nextAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
@@ -60,7 +60,9 @@ export class WalStream implements StreamListener {
   #covered: Snapshot;
   /** That of the last anchor, and the mark that it wrote. */
   #next: { readonly snapshot: Snapshot; readonly mark: string; readonly sentAt: number } | undefined;
-  /** The last mark that came. */
+  /** The mark that is on its way: it may come before the answer of the statement that wrote it. */
+  #awaited: string | undefined;
+  /** Where it came. */
   #mark: { readonly text: string; readonly lsn: Lsn } | undefined;
   #serverEnd: Lsn = 0n;
   #anchorAtRows = ANCHOR_ROWS;
@@ -162,7 +164,8 @@ export class WalStream implements StreamListener {
       case "commit":
         return this.#decoded.commit();
       case "mark":
-        if (event.prefix === MARK_PREFIX) this.#mark = { text: event.content, lsn: event.lsn };
+        if (event.prefix === MARK_PREFIX && event.content === this.#awaited)
+          this.#mark = { text: event.content, lsn: event.lsn };
         return;
       case "keepalive":
         this.#serverEnd = event.end;
@@ -279,7 +282,7 @@ export class WalStream implements StreamListener {
         ? firstAnchor(names, cursor, lease, token)
         : nextAnchor(names, cursor, { relay, lease, token, covered: this.#covered, published, ...proof });
     const sentAt = clock.monotonic();
-    const mark = markOf(cursor, cursor.seq + 1n);
+    this.#awaited = token;
     let row: (string | null)[] | undefined;
     try {
       [row] = await sql.query(text, params);
@@ -305,7 +308,7 @@ export class WalStream implements StreamListener {
       this.#decoded.cover(proof.next);
       this.connection.confirm(proof.figures.upTo);
     }
-    this.#next = { snapshot: parseSnapshot(snapshot), mark, sentAt };
+    this.#next = { snapshot: parseSnapshot(snapshot), mark: token, sentAt };
     this.#anchoredAt = sentAt;
     this.#anchoredEnd = this.#serverEnd;
   }
