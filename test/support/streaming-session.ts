@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
-import type { Claim, JoinOptions, QueueSession, SourceEvent, Store } from "../../src/core/contracts.ts";
+import type { JoinOptions, QueueSession, SourceEvent, Store } from "../../src/core/contracts.ts";
 
 const START_MS = 2000;
-const CATCH_UP_MS = 5000;
+const ARRIVAL_MS = 3000;
 
 /**
  * A store whose sessions read the server's log, and which waits where a relay would: until the stream is there, and until
@@ -22,24 +22,23 @@ export function streamingStore<S extends Store<object>>(store: S, pool: pg.Pool,
           options.onSourceEvent?.(event);
         },
       });
-      const claimNew = session.claim.bind(session, "new");
-      let early: Claim | undefined;
-      const until = performance.now() + START_MS;
-      while (early === undefined && !streams && performance.now() < until) {
-        if (await isBehind(pool, schema, options.relay)) break;
-        early = await claimNew();
-        await sleep(5);
-      }
       const claim = session.claim.bind(session);
+      const handedOut = new Set<string>();
+      const leftIn = () => isLeft(pool, schema, { ...options, handedOut });
+      // Not while there is something: it belongs to the case.
+      for (const until = performance.now() + START_MS; !streams && performance.now() < until; await sleep(5)) {
+        if (await leftIn()) break;
+        await claim("new");
+      }
       session.claim = async (kind) => {
-        if (kind === "retry") return claim(kind);
-        const first = early;
-        early = undefined;
-        if (first !== undefined && session.isCurrent(first)) return first;
-        const claimed = await claimNew();
-        if (claimed !== undefined || !streams) return claimed;
-        await caughtUp(pool);
-        return claimNew();
+        let claimed = await claim(kind);
+        const until = performance.now() + ARRIVAL_MS;
+        while (kind === "new" && streams && claimed === undefined && performance.now() < until && (await leftIn())) {
+          await sleep(3);
+          claimed = await claim(kind);
+        }
+        for (const { position } of claimed?.messages ?? []) handedOut.add(String(position));
+        return claimed;
       };
       return session;
     },
@@ -47,26 +46,18 @@ export function streamingStore<S extends Store<object>>(store: S, pool: pg.Pool,
   return Object.assign(store, { queue });
 }
 
-/** Something is committed that the relay's cursor does not cover. */
-async function isBehind(pool: pg.Pool, schema: string, relay: string): Promise<boolean> {
-  const { rows } = await pool.query(
-    `select 1 from ${schema}.cursor c join ${schema}.message m on not pg_visible_in_snapshot(m.xid, c.prev) where c.relay = $1 limit 1`,
-    [relay],
-  );
-  return rows.length > 0;
+interface Reader extends Pick<JoinOptions, "relay" | "streams"> {
+  readonly handedOut: ReadonlySet<string>;
 }
 
-/** Everything that is committed now has been sent to those who stream, and there was time to show it. */
-async function caughtUp(pool: pg.Pool): Promise<void> {
-  const until = performance.now() + CATCH_UP_MS;
-  const { rows } = await pool.query<{ lsn: string }>("select pg_current_wal_flush_lsn()::text as lsn");
-  while (performance.now() < until) {
-    const behind = await pool.query(
-      "select 1 from pg_stat_replication where state = 'streaming' and sent_lsn < $1::text::pg_lsn",
-      [rows[0]!.lsn],
-    );
-    if (behind.rows.length === 0) break;
-    await sleep(2);
-  }
-  await sleep(25);
+/** Something is committed that the relay's cursor does not cover, and that was not handed out. */
+async function isLeft(pool: pg.Pool, schema: string, { relay, streams, handedOut }: Reader): Promise<boolean> {
+  const { rows } = await pool.query(
+    `select 1 from ${schema}.relay r join ${schema}.cursor c on c.relay = r.name and not r.paused
+       join ${schema}.message m on not pg_visible_in_snapshot(m.xid, c.prev)
+     where c.relay = $1 and m.position <> all ($2::bigint[])
+       and case when $3::text[] is null then m.stream not like 'inbox.%' else m.stream = any ($3) end limit 1`,
+    [relay, [...handedOut], streams ?? null],
+  );
+  return rows.length > 0;
 }
