@@ -126,6 +126,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   async tend(cursors: readonly Cursor[]): Promise<Tended> {
     // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
     const view = await this.#ownership.look();
+    if (!view.exists) this.#wal?.relayDropped();
     requireSound(view, this.#options.relay);
     // Another server has taken over: what the last one had accepted may be gone.
     const sameServer = this.#view === undefined || this.#view.timeline === view.timeline;

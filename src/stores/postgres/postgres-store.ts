@@ -29,7 +29,7 @@ import { rebase } from "./postgres-rebase.ts";
 import { requireArchive, type Archive } from "./segment-archive.ts";
 import { createWal, type PostgresWal } from "./wal/wal-admin.ts";
 import type { ReplicationClient } from "./wal/replication-connection.ts";
-import type { ReplicationSettings } from "./wal/wal-source.ts";
+import type { ReplicationSettings } from "./wal/relay-slot.ts";
 import { createWriter } from "./postgres-writer.ts";
 import { withSafePath } from "./search-path.ts";
 

@@ -210,6 +210,7 @@ export const figuresCases: readonly StoreCase[] = [
   {
     role,
     name: "shows relays among the figures of the store as they are shown alone",
+    needs: ["promptProgress"],
     async run(context) {
       const consumer = await joined(context.store);
       consumer.judge = ({ type }, n) => (type === "bad" ? retry(n + 1, 60_000) : PUBLISHED);

@@ -10,30 +10,14 @@ import type { Names } from "../postgres-names.ts";
 import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
 import { fitSlot, noteAhead } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
-import { parseLsn, type Lsn } from "./pgoutput.ts";
-import { ReplicationConnection, type ReplicationClient } from "./replication-connection.ts";
+import type { Lsn } from "./pgoutput.ts";
+import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
+import { ReplicationConnection } from "./replication-connection.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
 import { explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
-import {
-  createSlotCommand,
-  databaseName,
-  dropSlot,
-  endMaking,
-  endReader,
-  lookAtSlot,
-  slotName,
-  startCommand,
-  type Slot,
-} from "./wal-slot.ts";
+import { startCommand } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
-
-/** How the store reaches the server's log. */
-export interface ReplicationSettings {
-  readonly connect: () => ReplicationClient;
-  readonly maxRetainedBytes: number;
-  readonly failover: boolean;
-}
 
 export interface WalSourceOptions {
   readonly sql: SqlRunner;
@@ -52,7 +36,7 @@ type State =
   /** Messages come by polling. */
   | { readonly phase: "polling" }
   /** The slot is looked at or made, or the stream is opened; polling goes on. */
-  | { readonly phase: "preparing"; making?: ReplicationConnection }
+  | { readonly phase: "preparing" }
   /** The slot is there: polling has to go past the transaction `after`, and then the stream brings all that follows. */
   | { readonly phase: "barrier"; readonly from: Lsn; readonly after: bigint }
   /** The stream is open; it takes over when polling has finished its window. */
@@ -62,16 +46,15 @@ type State =
   | { readonly phase: "ending"; readonly stream: WalStream };
 
 const POLLING: State = { phase: "polling" };
-/** A stream that has so much to catch up with is not resumed: polling is faster. */
-const MOST_BEHIND = 64 * 1_048_576;
 const BACKOFF = { baseMs: 1000, maxMs: 60_000 };
 /** A stream that went on for so long was no failed attempt. */
 const LASTED_MS = 60_000;
 /** With nothing going out for this long the slot is given up: polling costs the server nothing while it waits. */
 const STUCK_MS = 30_000;
 const GUARD_MS = 5000;
-/** An idle log gets a window of its own no more often than this while the slot is waited for. */
-const WINDOW_MS = 100;
+/** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
+const WINDOW_MS = 50;
+const MOST_WINDOW_MS = 5000;
 
 /**
  * New messages from the server's own log. Polling is where it begins and where it goes back to, whatever happens: the
@@ -79,10 +62,10 @@ const WINDOW_MS = 100;
  */
 export class WalSource {
   readonly #options: WalSourceOptions;
+  readonly #slot: RelaySlot;
   #state: State = POLLING;
   /** With all lanes, and the only one: otherwise there is no stream. */
   #cursor: Cursor | undefined;
-  #slot: string | undefined;
   #wanted = false;
   #pausedSince: number | undefined;
   #alone = false;
@@ -97,6 +80,7 @@ export class WalSource {
   #nextFrom = Number.NEGATIVE_INFINITY;
   #since = 0;
   #guardedAt = Number.NEGATIVE_INFINITY;
+  #windowEveryMs = WINDOW_MS;
   #windowAt = Number.NEGATIVE_INFINITY;
   /** Why there is no stream, as it was last told. */
   #reason: string | undefined;
@@ -104,11 +88,10 @@ export class WalSource {
   /** The cursor is another's, or it is not known where it stands. */
   #lost = false;
   #left = false;
-  /** A slot was being made when the lanes were given back. */
-  #making: ReplicationConnection | undefined;
 
   constructor(options: WalSourceOptions) {
     this.#options = options;
+    this.#slot = new RelaySlot({ ...options, relay: options.join.relay });
   }
 
   /** How messages come at this moment, for people. */
@@ -191,6 +174,9 @@ export class WalSource {
     const state = this.#state;
     if (state.phase === "ending") {
       if (this.#inHand > 0) return "nothing";
+      // An anchor may be on its way, which moves the cursor.
+      await this.#options.fenced.run(() => Promise.resolve());
+      if (this.#state !== state) return "nothing";
       this.#ahead = state.stream.ahead;
       this.#state = POLLING;
       return "poll";
@@ -219,7 +205,6 @@ export class WalSource {
     const preparing: State = { phase: "preparing" };
     this.#state = preparing;
     void this.#prepare(preparing, this.#cursor!).catch((error: unknown) => {
-      preparing.making?.close();
       if (this.#state === preparing) this.#state = POLLING;
       this.#failed(error);
     });
@@ -229,8 +214,9 @@ export class WalSource {
   needsWindow({ prev }: Cursor): boolean {
     const { clock } = this.#options;
     if (this.#state.phase !== "barrier" || parseSnapshot(prev).xmin >= this.#state.after) return false;
-    if (clock.monotonic() - this.#windowAt < WINDOW_MS) return false;
+    if (clock.monotonic() - this.#windowAt < this.#windowEveryMs) return false;
     this.#windowAt = clock.monotonic();
+    this.#windowEveryMs = Math.min(MOST_WINDOW_MS, this.#windowEveryMs * 2);
     return true;
   }
 
@@ -263,56 +249,24 @@ export class WalSource {
 
   // ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async #prepare(state: State & { phase: "preparing" }, cursor: Cursor): Promise<void> {
-    const { sql, names } = this.#options;
-    const name = await this.#name();
-    const view = await lookAtSlot(sql, names, name);
-    requireStreamable(view, names, name);
+  async #prepare(state: State, cursor: Cursor): Promise<void> {
+    const view = await this.#slot.look();
+    requireStreamable(view, this.#options.names, await this.#slot.name());
     const { slot } = view;
     if (slot === undefined) return this.#make(state);
-    if (slot.activePid !== undefined && !(await this.#freed(name, slot)))
-      return this.#later("Another process reads the slot");
-    const fits = await this.#fits(cursor, slot);
+    if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
+    const fits = await this.#slot.fits(cursor, slot);
     if (this.#state !== state) return;
     if (fits) return this.#open(state, cursor, slot.confirmed!, "resume");
-    if (await dropSlot(sql, name)) return this.#make(state);
-    return this.#later("Another process uses the slot");
+    if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
+    return this.#make(state);
   }
 
-  /** Whatever `prev` does not show was committed behind what the slot has confirmed. */
-  async #fits(cursor: Cursor, { confirmed, lost, behind }: Slot): Promise<boolean> {
-    if (confirmed === undefined || lost || behind > MOST_BEHIND) return false;
-    const { sql, names } = this.#options;
-    const [row] = await sql.query(`select wal_lsn::text from ${names.cursor} where id = $1::text::bigint`, [cursor.id]);
-    const lsn = row?.[0];
-    return lsn != null && confirmed <= parseLsn(lsn);
-  }
-
-  /** All lanes are this process's: whoever still reads is a process that has lost them. */
-  async #freed(name: string, slot: Slot): Promise<boolean> {
-    const { sql, names, clock } = this.#options;
-    if (!(await endReader(sql, name, slot.activePid!))) return false;
-    for (let tries = 0; tries < 40; tries++) {
-      const now = await lookAtSlot(sql, names, name);
-      if (now.slot?.activePid === undefined) return true;
-      await clock.sleep(25);
-    }
-    return false;
-  }
-
-  /** Waits for every transaction that runs at this moment, on a connection of its own. */
-  async #make(state: State & { phase: "preparing" }): Promise<void> {
-    const { sql, replication } = this.#options;
-    const name = await this.#name();
-    const connection = await ReplicationConnection.open(replication.connect);
-    state.making = connection;
-    if (this.#left) return connection.close();
-    const [row] = await connection.query(createSlotCommand(name, replication.failover));
-    connection.close();
-    // What begins from here on comes by the stream; polling has to see the end of all others.
-    const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
+  async #make(state: State): Promise<void> {
+    const made = await this.#slot.make();
     if (this.#left || this.#state !== state) return;
-    this.#state = { phase: "barrier", from: parseLsn(row![1]!), after: BigInt(next![0]!) };
+    this.#windowEveryMs = WINDOW_MS;
+    this.#state = { phase: "barrier", ...made };
     this.#options.wake();
   }
 
@@ -345,7 +299,7 @@ export class WalSource {
 
   async #open(state: State, cursor: Cursor, confirmed: Lsn, how: "scan" | "resume"): Promise<void> {
     const { sql, names, join, clock, fenced, replication, wants, wake } = this.#options;
-    const name = await this.#name();
+    const name = await this.#slot.name();
     const connection = await ReplicationConnection.open(replication.connect);
     try {
       const stream = new WalStream(connection, {
@@ -365,11 +319,11 @@ export class WalSource {
         onEnd: (error, kind) => this.#ended(stream, error, kind),
       });
       await connection.start(startCommand(name, names), confirmed, stream);
-      const { slot } = await lookAtSlot(sql, names, name);
-      if (slot?.activePid !== connection.processId) {
+      const { slot } = await this.#slot.look();
+      if (slot === undefined || slot.activePid !== connection.processId) {
         throw new WalRefusal("The replication connection and the client of the store lead to different servers");
       }
-      if (!(await this.#fits(cursor, slot!))) throw new WalRefusal("The slot was made anew by another process");
+      if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
         if (this.#state === state) this.#state = POLLING;
@@ -422,11 +376,6 @@ export class WalSource {
       return state.stream;
     }
     return undefined;
-  }
-
-  #later(why: string): void {
-    this.#state = POLLING;
-    this.#failed(new WalRefusal(why));
   }
 
   #failed(error: unknown): void {
@@ -488,57 +437,39 @@ export class WalSource {
     this.#tellLost(new WalRefusal(why));
     this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
     this.#options.wake();
-    await this.#drop().catch(() => undefined);
+    await this.#slot.drop().catch(() => false);
   }
 
   /** By every process of the relay, also while none of them streams. */
   async #guard(): Promise<void> {
-    const { sql, names, replication } = this.#options;
-    const name = await this.#name();
-    const { slot } = await lookAtSlot(sql, names, name);
-    if (slot === undefined || !slot.ours || slot.retained <= replication.maxRetainedBytes) return;
+    const slot = await this.#slot.tooMuch();
+    if (slot === undefined) return;
     const text = `The slot kept ${Math.round(slot.retained / 1_048_576)} MB of the server's log, more than maxRetainedBytes`;
-    if (this.#state.phase === "streaming" || this.#state.phase === "open") return this.#stop(text);
+    if ("stream" in this.#state && this.#state.phase !== "ending") return this.#stop(text);
     if (this.#state.phase === "barrier") this.#state = POLLING;
-    if (slot.activePid === undefined && (await dropSlot(sql, name))) this.#failed(new WalRefusal(text));
+    if (slot.activePid === undefined && (await this.#slot.drop())) this.#failed(new WalRefusal(text));
   }
 
-  /** The server notices a moment later that nobody reads from the slot any more. */
-  async #drop(): Promise<void> {
-    const { sql, clock } = this.#options;
-    const name = await this.#name();
-    for (let tries = 0; tries < 40; tries++) {
-      if (await dropSlot(sql, name)) return;
-      await clock.sleep(25);
-    }
-  }
-
-  /** Before the lanes go to others. What was delivered beyond the cursor, to be written for them. */
+  /** Before the lanes go to others. */
   close(): void {
     this.#left = true;
     this.interrupt();
-    if (this.#state.phase === "preparing") this.#making = this.#state.making;
     this.#state = POLLING;
   }
 
-  /** After the lanes were given back. The last process takes the slot with it. */
-  async forget(): Promise<void> {
-    const making = this.#making;
-    try {
-      // The server would go on with it, and keep the slot.
-      if (making !== undefined) await endMaking(this.#options.sql, making.processId);
-      making?.close();
-      // Processes that join meanwhile make it anew.
-      if (this.#alone) await this.#drop();
-    } catch {
-      // The server is away, and the guard of another process finds what is left.
-    }
+  /** The relay is no more, so nobody needs the slot. */
+  relayDropped(): void {
+    this.#alone = true;
   }
 
-  async #name(): Promise<string> {
-    const { sql, names, join } = this.#options;
-    this.#slot ??= slotName(await databaseName(sql), names, join.relay);
-    return this.#slot;
+  /** After the lanes were given back. The last process takes the slot with it; one that joins meanwhile makes it anew. */
+  async forget(): Promise<void> {
+    try {
+      await this.#slot.stopMaking();
+      if (this.#alone) await this.#slot.drop();
+    } catch {
+      // The server is away. Maintenance and other processes find what is left.
+    }
   }
 }
 
