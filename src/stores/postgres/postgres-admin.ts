@@ -22,6 +22,7 @@ import { relayFigures } from "./relay-figures.ts";
 import { rewindPreview } from "./rewind-preview.ts";
 import { search } from "./search.ts";
 import { storeFigures, type Retention } from "./store-figures.ts";
+import { databaseName, dropSlot, slotName } from "./wal/wal-slot.ts";
 import { readWaiting } from "./waiting.ts";
 
 export interface AdminOptions {
@@ -54,12 +55,16 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     resume: (relay) => setPaused(transactions, names, relay, false, author),
     rewind: (relay, target) => rewind(transactions, names, relay, target, author),
     rewindPreview: (relay, target) => rewindPreview(transactions, names, relay, target, noSuchRelay),
-    drop: (relay) =>
-      transactions.write(BY_INDEX, async (sql) => {
+    async drop(relay) {
+      await transactions.write(BY_INDEX, async (sql) => {
         const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
         if (rows.length === 0) throw noSuchRelay(relay);
         await noteChange(sql, names, author, { action: "drop", relay, details: {}, count: null });
-      }),
+      });
+      // One that a crash has left would keep the server's log. Processes that still run drop theirs by themselves.
+      const slot = slotName(await databaseName(options.database), names, relay);
+      await dropSlot(options.database, slot);
+    },
     dead: (query) => listDead(transactions, names, query),
     deadGroups: (query) => deadGroups(transactions, names, query),
     requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, author, onProgress),

@@ -459,7 +459,10 @@ export class WalSource {
 
   /** The relay is no more, so nobody needs the slot. */
   relayDropped(): void {
+    if (this.#left) return;
     this.#alone = true;
+    this.close();
+    void this.forget();
   }
 
   /** After the lanes were given back. The last process takes the slot with it; one that joins meanwhile makes it anew. */

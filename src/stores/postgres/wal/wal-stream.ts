@@ -66,6 +66,8 @@ export class WalStream implements StreamListener {
   #mark: { readonly text: string; readonly lsn: Lsn } | undefined;
   #serverEnd: Lsn = 0n;
   #anchorAtRows = ANCHOR_ROWS;
+  /** To be written though nothing came. */
+  #idleAnchors = 0;
   #anchoredAt: number;
   #anchoredEnd: Lsn | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -229,8 +231,11 @@ export class WalStream implements StreamListener {
     }
     this.#anchoredEnd ??= this.#serverEnd;
     const wrote = this.#serverEnd - this.#anchoredEnd;
-    const idle = now - this.#anchoredAt > IDLE_MS && wrote > IDLE_BYTES;
-    if (this.#timer === undefined && (idle || this.#next !== undefined)) this.#anchorIn(0, idle);
+    // The server may forget what was written before the last anchor but one.
+    if (now - this.#anchoredAt > IDLE_MS && wrote > IDLE_BYTES) this.#idleAnchors = 2;
+    if (this.#timer !== undefined || this.#idleAnchors === 0) return;
+    this.#idleAnchors--;
+    this.#anchorIn(0, true);
   }
 
   #anchorIn(ms: number, idle = false): void {
