@@ -107,9 +107,7 @@ function notCarriedOut(check: string, error: unknown): Diagnosis {
   };
 }
 
-class Late extends Error {
-  override readonly name = "Late";
-}
+class Late extends Error {}
 
 async function withLimit<T>(answer: Promise<T>, ms: number): Promise<T> {
   const over = new AbortController();

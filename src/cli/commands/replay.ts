@@ -196,7 +196,7 @@ function show({ output }: CliContext, report: ReplayReport, sending?: { after: b
   const dryRun = sending === undefined;
   const { sent, rejected, stopped, position } = report;
   output.result({ dryRun, ...report }, () => {
-    if (dryRun) return surveyText(report);
+    if (dryRun || report.found === 0) return surveyText(report);
     const lines = [`Sent ${plural(sent, "message")}.`];
     if (rejected.count > 0) lines.push(`The target refused ${plural(rejected.count, "message")} for good:`);
     for (const { id, error } of rejected.first) lines.push(`  ${printable(id)}  ${printable(error)}`);
