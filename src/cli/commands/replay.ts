@@ -1,12 +1,7 @@
 import type { Publisher } from "../../core/contracts.ts";
 import { printable } from "../../core/printable.ts";
-import {
-  replay,
-  type ReplayFilter,
-  type ReplayOptions,
-  type ReplayProgress,
-  type ReplayReport,
-} from "../../relay/replay.ts";
+import { replay, type ReplayReport } from "../../relay/replay.ts";
+import type { ReplayFilter, ReplayOptions, ReplayProgress } from "../../relay/replay-options.ts";
 import { replayFrom, type ReplayFrom } from "../archive-files.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";

@@ -60,6 +60,8 @@ export const doctorCases: readonly StoreCase[] = [
       assert.deepEqual(await names(), ["paused_relay", "stuck_keys"]);
       const unknown = diagnose(store, { onlly: checks } as never);
       await assert.rejects(unknown, /Did you mean "only"/);
+      const misspelt = diagnose(store, { only: ["idle_realy"] });
+      await assert.rejects(misspelt, { code: "invalid_option", field: "only", fix: 'Did you mean "idle_relay"?' });
     },
   },
   {

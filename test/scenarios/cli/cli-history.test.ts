@@ -135,6 +135,9 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     expect(one).toMatchObject({ blocked: [{ relay: "bus", key: "k7", waiting: 1, attempts: 1, heldByDead: false }] });
     expect((await must("blocked", "--limit", "2")).stderr).toContain("--limit");
     expect(await run("blocked", "--limit", "0")).toMatchObject({ code: 2 });
+    expect((await must("blocked", "--relay", "bus", "--key", "none")).stdout).toBe("No key is blocked.\n");
+    const misspelt = await run("blocked", "--relay", "bsu");
+    expect(misspelt).toMatchObject({ code: 1, stdout: "", stderr: expect.stringContaining('Did you mean "bus"?') });
   });
 
   test("maintain archives, replay sends again: marked, filtered, in order, and not twice where ids are new", async () => {
@@ -199,7 +202,7 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     await must("replay", "--from", "1h", "--to", "bus", "--yes");
     expect(numbers()).toEqual([30, 31]);
     expect((await must("replay", "--from", "2020-01-01", "--until", "2021-01-01", "--to", "bus", "--yes")).stdout).toBe(
-      "Sent 0 messages.\n",
+      "No message matches.\n",
     );
     // A target that never ran as a relay gets all of it.
     clear();

@@ -71,13 +71,13 @@ function fresh(): Promise<OutboxDatabase> {
 }
 
 /** Rows written so far by the sessions of its pool, each of which would report its own only after a while. */
-async function written({ pool, value }: OutboxDatabase): Promise<number> {
-  const clients = await Promise.all(Array.from({ length: pool.totalCount }, () => pool.connect()));
+async function written(on: OutboxDatabase): Promise<number> {
+  const clients = await Promise.all(Array.from({ length: on.pool.totalCount }, () => on.pool.connect()));
   for (const client of clients) {
     await client.query("select pg_stat_force_next_flush()");
     client.release();
   }
-  return Number(await value("select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_user_tables"));
+  return Number(await on.value("select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_user_tables"));
 }
 
 const as = (url: string, user: string): string => Object.assign(new URL(url), { username: user }).href;
@@ -124,6 +124,14 @@ describe("the doctor on PostgreSQL", () => {
     const found = await findings("durability", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual(["fsync is off", "synchronous_commit is off for this role"]);
     await pool.end();
+    const torn = async (value: "on" | "off"): Promise<void> => {
+      await database.query(`alter system set full_page_writes = ${value}`);
+      await database.query("select pg_reload_conf()");
+      await until(async () => (await database.value("show full_page_writes")) === value, { what: `pages ${value}` });
+    };
+    await torn("off");
+    expect((await findings("durability")).map(({ finding }) => finding)).toContain("full_page_writes is off");
+    await torn("on");
   });
 
   it("standby", async () => {
@@ -179,6 +187,11 @@ describe("the doctor on PostgreSQL", () => {
       "autovacuum is off",
       expect.stringMatching(/txbox\.cursor has 1\d{4} dead rows beside \d+/),
     ]);
+    const uncounted = openPool(`${starved.url}?options=${encodeURIComponent("-c track_counts=off")}`);
+    expect(
+      (await findings("vacuum", createPostgresStore({ client: uncounted }))).map(({ finding }) => finding),
+    ).toContain("track_counts is off");
+    await uncounted.end();
     await starved.query("alter system reset autovacuum");
     await starved.query("select pg_reload_conf()");
     await starved.query("vacuum txbox.cursor");
@@ -192,12 +205,20 @@ describe("the doctor on PostgreSQL", () => {
     await store.migrator.migrate();
     const few = openPool(small.url, 1);
     expect(await findings("connections", createPostgresStore({ client: few }))).toEqual([]);
-    const held = await Promise.all(Array.from({ length: 8 }, () => pool.connect()));
+    // A role that may not look into the sessions of others sees how many there are.
+    const client = await pool.connect();
+    await client.query("create role plain login");
+    await client.query("grant usage on schema txbox to plain; grant select on txbox.migration to plain");
+    client.release();
+    const plain = new pg.Pool({ connectionString: as(small.url, "plain"), max: 1, idleTimeoutMillis: 0 });
+    expect(await findings("connections", createPostgresStore({ client: plain }))).toEqual([]);
+    const held = await Promise.all(Array.from({ length: 7 }, () => pool.connect()));
     expect(await findings("connections", createPostgresStore({ client: few }))).toMatchObject([
       { severity: "warning", finding: expect.stringMatching(/of 9 connections are in use/) },
     ]);
-    for (const client of held) client.release();
-    await Promise.all([pool.end(), few.end()]);
+    expect(await findings("connections", createPostgresStore({ client: plain }))).toHaveLength(1);
+    for (const one of held) one.release();
+    await Promise.all([pool.end(), few.end(), plain.end()]);
   }, 60_000);
 
   it.for(["+2h", "-10s"])("clock_skew: a process whose clock is wrong by %s", async (offset) => {
@@ -251,11 +272,12 @@ describe("the doctor on PostgreSQL", () => {
 
   it("timeouts that cut off what has to end", async () => {
     expect(await findings("timeouts")).toEqual([]);
-    const options = "-c statement_timeout=1000 -c idle_in_transaction_session_timeout=2s";
+    const options = "-c statement_timeout=1000 -c transaction_timeout=20s -c idle_in_transaction_session_timeout=2s";
     const pool = openPool(`${database.url}?options=${encodeURIComponent(options)}`);
     const found = await findings("timeouts", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual([
       "statement_timeout of this role is 1000 ms",
+      "transaction_timeout of this role is 20000 ms",
       "idle_in_transaction_session_timeout of this role is 2000 ms",
     ]);
     await pool.end();
@@ -273,6 +295,9 @@ describe("the doctor on PostgreSQL", () => {
     await database.query(database.store.grants({ relay: role }));
     expect(await findings("rights", store)).toMatchObject([
       { severity: "info", finding: expect.stringMatching(/may enqueue, relay, and does not own the tables/) },
+    ]);
+    expect(await findings("long_transactions", store)).toMatchObject([
+      { severity: "info", finding: expect.stringMatching(/^\d+ sessions of other roles are hidden/) },
     ]);
     await database.query("alter table txbox.message enable row level security");
     expect(await findings("row_security", store)).toMatchObject([
