@@ -37,7 +37,7 @@ function textAs04(text: string): string {
     .replaceAll('"txbox"."edit"', NO_EDITS)
     .replace("(relay, owner, lease_until, version, wal)", "(relay, owner, lease_until)")
     .replace("$3::text::interval, 11, false where exists", "$3::text::interval where exists")
-    .replace("pg_catalog.bool_and(wal is not null and wal)", "false")
+    .replace("bool_and(wal is not null and wal)", "bool_and(false)")
     .replace("c.ahead::text", "null::text")
     .replace(SOURCE, "")
     .replaceAll("done, floor, ahead", "done, floor")
