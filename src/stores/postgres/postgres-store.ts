@@ -115,6 +115,7 @@ export function createPostgresStore<Client extends PostgresClient>(
   if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
   const replication = replicationSettings(of, options.replication, database);
+  const maxRetainedBytes = options.replication?.maxRetainedBytes ?? GIB;
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
   const store: PostgresStore<TransactionOf<Client>> = {
@@ -149,7 +150,17 @@ export function createPostgresStore<Client extends PostgresClient>(
     migrator: createMigrator({ database, names }),
     maintenance: toldMaintenance(
       "postgres",
-      createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive }),
+      createMaintenance({
+        database,
+        sql,
+        names,
+        segmentMs,
+        retentionMs,
+        abandonAfterMs,
+        receiptRetentionMs,
+        archive,
+        maxRetainedBytes,
+      }),
     ),
     admin: createAdmin({ database, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
     history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),

@@ -76,6 +76,25 @@ export function createWal(sql: SqlRunner, names: Names): PostgresWal {
   };
 }
 
+/** Slots of relays of which no process lives, and that keep too much: nobody else would look at them. */
+export async function dropForgottenSlots(sql: SqlRunner, names: Names, maxRetainedBytes: number): Promise<void> {
+  const [found] = await sql.query(
+    "select 1 from pg_catalog.pg_replication_slots where slot_name like 'txbox\\_%' limit 1",
+  );
+  if (found === undefined) return;
+  const database = await databaseName(sql);
+  const idle = await sql.query(
+    `select r.name from ${names.relay} r where not exists (select 1 from ${names.member} m
+       where m.relay = r.name and m.lease_until > pg_catalog.clock_timestamp())`,
+  );
+  for (const [relay] of idle) {
+    const name = slotName(database, names, relay!);
+    const { slot } = await lookAtSlot(sql, names, name);
+    if (slot?.ours === true && slot.activePid === undefined && slot.retained > maxRetainedBytes)
+      await dropSlot(sql, name);
+  }
+}
+
 /** For a person who has the rights, to be run by hand. */
 export function createPublication(names: Names): string {
   return `create publication ${quote(names.publication)} for table ${names.message} with (publish = 'insert', publish_via_partition_root = true)`;
