@@ -9,6 +9,7 @@ import * as latency from "./latency.ts";
 import * as mongodb from "./mongodb.ts";
 import * as operations from "./operations.ts";
 import * as peers from "./peers.ts";
+import * as wal from "./wal.ts";
 
 interface Section {
   /** One line for --help. */
@@ -26,6 +27,7 @@ export type SectionName =
   | "backlog"
   | "failing"
   | "operations"
+  | "wal"
   | "peers"
   | "brokers"
   | "mongodb";
@@ -39,6 +41,7 @@ export const SECTIONS: Record<SectionName, Section> = {
   backlog: { ...backlog, byDefault: true },
   failing: { ...failing, byDefault: "full" },
   operations: { ...operations, byDefault: "full" },
+  wal: { ...wal, byDefault: "full" },
   // Part of drain already.
   peers: { ...peers, byDefault: false },
   // The servers alone take a quarter of a quick run to start.
