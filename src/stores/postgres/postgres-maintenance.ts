@@ -23,7 +23,6 @@ export interface MaintenanceOptions {
   abandonAfterMs: number | undefined;
   receiptRetentionMs: number;
   archive: Archive | undefined;
-  maxRetainedBytes: number;
 }
 
 const CHUNK = 10_000;
@@ -46,7 +45,7 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
         // A role that may not replicate leaves that to others.
-        await dropForgottenSlots(options.sql, names, options.maxRetainedBytes).catch(() => undefined);
+        await dropForgottenSlots(options.sql, names).catch(() => undefined);
         return { rotated, droppedSegments: dropped, ...held };
       } catch (error) {
         throw errorCode(error) === NO_RIGHTS ? withoutRights(error) : explain(error, names.schema);

@@ -115,7 +115,6 @@ export function createPostgresStore<Client extends PostgresClient>(
   if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
   const replication = replicationSettings(of, options.replication, database);
-  const maxRetainedBytes = options.replication?.maxRetainedBytes ?? GIB;
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
   const store: PostgresStore<TransactionOf<Client>> = {
@@ -159,7 +158,6 @@ export function createPostgresStore<Client extends PostgresClient>(
         abandonAfterMs,
         receiptRetentionMs,
         archive,
-        maxRetainedBytes,
       }),
     ),
     admin: createAdmin({ database, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),

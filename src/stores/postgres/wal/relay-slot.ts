@@ -4,6 +4,7 @@ import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { parseLsn, type Lsn } from "./pgoutput.ts";
 import { ReplicationConnection, type ReplicationClient } from "./replication-connection.ts";
+import { WalRefusal } from "./wal-refusal.ts";
 import {
   createSlotCommand,
   databaseName,
@@ -42,6 +43,8 @@ export class RelaySlot {
   readonly #options: RelaySlotOptions;
   #name: string | undefined;
   #making: ReplicationConnection | undefined;
+  /** Why a slot is not to be made. */
+  #refused: string | undefined;
 
   constructor(options: RelaySlotOptions) {
     this.#options = options;
@@ -59,12 +62,17 @@ export class RelaySlot {
   }
 
   /** Whatever `prev` does not show was committed behind what the slot has confirmed. */
-  async fits(cursor: Cursor, { confirmed, lost, behind }: Slot): Promise<boolean> {
-    if (confirmed === undefined || lost || behind > MOST_BEHIND) return false;
+  async fits(cursor: Cursor, { confirmed, lost }: Slot): Promise<boolean> {
+    if (confirmed === undefined || lost) return false;
     const { sql, names } = this.#options;
     const [row] = await sql.query(`select wal_lsn::text from ${names.cursor} where id = $1::text::bigint`, [cursor.id]);
     const lsn = row?.[0];
     return lsn != null && confirmed <= parseLsn(lsn);
+  }
+
+  /** There is so much to read that polling is faster. */
+  isFarBehind({ behind }: Slot): boolean {
+    return behind > MOST_BEHIND;
   }
 
   /** For whoever has all lanes: another reader is a process that has lost them. False: it cannot be ended. */
@@ -89,21 +97,33 @@ export class RelaySlot {
     const connection = await ReplicationConnection.open(replication.connect);
     this.#making = connection;
     try {
+      this.#throwIfRefused();
       const [row] = await connection.query(command);
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
+      this.#throwIfRefused();
       return { from: parseLsn(row![1]!), after: BigInt(next![0]!) };
+    } catch (error) {
+      this.#throwIfRefused();
+      throw error;
     } finally {
       this.#making = undefined;
       connection.close();
     }
   }
 
-  /** The server would go on making it, and keep it. */
-  async stopMaking(): Promise<void> {
-    const making = this.#making;
-    if (making === undefined) return;
-    await endMaking(this.#options.sql, making.processId);
-    making.close();
+  /** Neither a slot that is being made at this moment is wanted, nor one that is about to be. */
+  async refuseMaking(why: string): Promise<void> {
+    this.#refused = why;
+    // The server would go on making it, and keep it.
+    if (this.#making !== undefined) await endMaking(this.#options.sql, this.#making.processId);
+  }
+
+  allowMaking(): void {
+    this.#refused = undefined;
+  }
+
+  #throwIfRefused(): void {
+    if (this.#refused !== undefined) throw new WalRefusal(this.#refused);
   }
 
   /** True when it is gone. */
@@ -117,9 +137,7 @@ export class RelaySlot {
     return false;
   }
 
-  /** The server's log that it keeps, when that is too much. */
-  async tooMuch(): Promise<Slot | undefined> {
-    const { slot } = await this.look();
-    return slot?.ours === true && slot.retained > this.#options.replication.maxRetainedBytes ? slot : undefined;
+  keepsTooMuch({ retained }: Slot): boolean {
+    return retained > this.#options.replication.maxRetainedBytes;
   }
 }

@@ -5,7 +5,8 @@ import type { Limit } from "../../../lanes/lane-port.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
-import { firstAnchor, MARK_PREFIX, nextAnchor } from "./anchor-sql.ts";
+import { isConnectionLoss, sqlState } from "../classify-error.ts";
+import { firstAnchor, MARK_PREFIX, nextAnchor, writtenAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
@@ -34,6 +35,8 @@ export interface WalStreamOptions {
   readonly onNews: () => void;
   /** The stream can be read no further. `lost`: the cursor is another's, or nobody knows what became of a write. */
   readonly onEnd: (error: unknown, kind: "failed" | "lost" | "behind") => void;
+  /** It is not known what became of a settle. */
+  readonly isInDoubt: () => boolean;
 }
 
 /** An anchor is written this long after the first message beyond the last one, or after so many. */
@@ -46,6 +49,10 @@ const IDLE_BYTES = 1_048_576n;
 const MARK_MS = 10_000;
 /** A relay that cannot keep up for so long is better off with polling. */
 const BEHIND_MS = 3000;
+/** A server that says nothing for so long is not there any more, though nobody has told. */
+const SILENT_MS = 10_000;
+/** The answer to an anchor is looked for at this pace, while the lease lasts. */
+const LOOK_MS = 100;
 
 /**
  * An open stream of a relay's log. Rows are handed out once a snapshot of the primary shows their transaction; anchors
@@ -73,6 +80,9 @@ export class WalStream implements StreamListener {
   #timer: NodeJS.Timeout | undefined;
   #heldSince: number | undefined;
   #delivers = false;
+  #failure: unknown;
+  /** An anchor of which nobody knows whether it was written: its token, and the snapshot that the cursor has in that case. */
+  #doubtful: { readonly token: string; readonly prev: string } | undefined;
   #gating = false;
   #anchoring = false;
   #closed = false;
@@ -87,6 +97,20 @@ export class WalStream implements StreamListener {
 
   get cursor(): Cursor {
     return this.#options.cursor;
+  }
+
+  /** Why it is over. */
+  get failure(): unknown {
+    return this.#failure;
+  }
+
+  get doubtful(): { readonly token: string; readonly prev: string } | undefined {
+    return this.#doubtful;
+  }
+
+  /** Whether the server's view of the slot is that of a stream that works. */
+  isReadBy(pid: number | undefined): boolean {
+    return pid !== undefined && pid === this.connection.processId;
   }
 
   /** The cursor that polling has moved on meanwhile. */
@@ -155,14 +179,18 @@ export class WalStream implements StreamListener {
     switch (event.kind) {
       case "relation": {
         const places = columnPlaces(event.columns);
-        if (places === undefined) throw new WalRefusal("The publication brings rows of a table that is not the log");
-        this.#tables.set(event.oid, places);
+        // Somebody may have added a table of another kind to the publication.
+        if (places === undefined) this.#tables.delete(event.oid);
+        else this.#tables.set(event.oid, places);
         return;
       }
       case "begin":
         return this.#decoded.begin(event.lsn);
-      case "insert":
-        return this.#decoded.add(new StreamedMessage(event.tuple, this.#tables.get(event.oid)!));
+      case "insert": {
+        const places = this.#tables.get(event.oid);
+        if (places !== undefined) this.#decoded.add(new StreamedMessage(event.tuple, places));
+        return;
+      }
       case "commit":
         return this.#decoded.commit();
       case "mark":
@@ -229,6 +257,10 @@ export class WalStream implements StreamListener {
       );
       return;
     }
+    if (this.connection.silentMs > SILENT_MS) {
+      this.#end(new WalRefusal("The server has sent nothing for 10 s, not even an answer"), "failed");
+      return;
+    }
     this.#anchoredEnd ??= this.#serverEnd;
     const wrote = this.#serverEnd - this.#anchoredEnd;
     // The server may forget what was written before the last anchor but one.
@@ -248,6 +280,10 @@ export class WalStream implements StreamListener {
   async #anchor(idle: boolean): Promise<void> {
     if (this.#closed || this.#anchoring) return;
     if (this.#decoded.isEmpty && !idle) return;
+    if (this.#options.isInDoubt()) {
+      this.#anchorIn(ANCHOR_MS, idle);
+      return;
+    }
     const next = this.#next;
     if (next === undefined) return this.#write(undefined);
     const { clock } = this.#options;
@@ -288,14 +324,25 @@ export class WalStream implements StreamListener {
         : nextAnchor(names, cursor, { relay, lease, token, covered: this.#covered, published, ...proof });
     const sentAt = clock.monotonic();
     this.#awaited = token;
+    const prev = proof === undefined ? cursor.prev : proof.next.text;
     let row: (string | null)[] | undefined;
     try {
       [row] = await sql.query(text, params);
     } catch (error) {
-      // It may have been written.
-      this.#end(error, "lost");
-      return;
+      // The server has refused it: then nothing was written.
+      if (sqlState(error) !== undefined && !isConnectionLoss(error)) {
+        this.#end(error, "failed");
+        return;
+      }
+      this.#doubtful = { token, prev };
+      const next = await this.#lookFor(token);
+      if (next === undefined) {
+        this.#end(error, "lost");
+        return;
+      }
+      row = proof === undefined ? [next] : [String(proof.figures.decoded), next];
     }
+    this.#doubtful = undefined;
     const snapshot = proof === undefined ? row?.[0] : row?.[1];
     if (snapshot == null) {
       const [found] = row ?? [];
@@ -318,8 +365,20 @@ export class WalStream implements StreamListener {
     this.#anchoredEnd = this.#serverEnd;
   }
 
+  /** The snapshot of an anchor whose answer was lost. It may also be written later: then the cursor has its token. */
+  async #lookFor(token: string): Promise<string | undefined> {
+    const { sql, names, clock, cursor, leaseMs } = this.#options;
+    const { text, params } = writtenAnchor(names, cursor, token);
+    for (const until = clock.monotonic() + leaseMs / 2; clock.monotonic() < until; await clock.sleep(LOOK_MS)) {
+      const [row] = await sql.query(text, params).catch((): (string | null)[][] => []);
+      if (row?.[2] != null) return row[2];
+    }
+    return undefined;
+  }
+
   #end(error: unknown, kind: "failed" | "lost" | "behind"): void {
     if (this.#closed) return;
+    this.#failure = error;
     this.close();
     this.#options.onEnd(error, kind);
   }
