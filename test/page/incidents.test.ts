@@ -87,7 +87,10 @@ describe.skipIf(browser.skipped || redis.skipped || !hasPostgres())("a night on 
     const name = dialog().getByLabel("Your name");
     await name.waitFor(WAIT);
     if ((await name.inputValue()) === "") await name.fill("ada");
-    if (reason !== undefined) await dialog().getByLabel(/^Reason/).fill(reason);
+    if (reason !== undefined)
+      await dialog()
+        .getByLabel(/^Reason/)
+        .fill(reason);
     await dialog().getByRole("button", { name: button }).click();
     await dialog().waitFor({ ...WAIT, state: "detached" });
   }
@@ -142,10 +145,13 @@ describe.skipIf(browser.skipped || redis.skipped || !hasPostgres())("a night on 
 
   test("orders are not being paid: the relay was killed; the page names it and the command that starts it", async () => {
     const more = Array.from({ length: 200 }, (_, n) => place(`burst-${n}`, `customer-${n % 40}`));
-    await eventually(async () => {
-      const { rows } = await payments.pool.query("select 1 from payment where order_id like 'burst-%' limit 1");
-      expect(rows).toHaveLength(1);
-    }, { ...PATIENCE, intervalMs: 5 });
+    await eventually(
+      async () => {
+        const { rows } = await payments.pool.query("select 1 from payment where order_id like 'burst-%' limit 1");
+        expect(rows).toHaveLength(1);
+      },
+      { ...PATIENCE, intervalMs: 5 },
+    );
     await relay.kill();
     await Promise.all(more);
     await place("4711", "customer-4711", 47);

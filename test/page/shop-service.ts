@@ -1,6 +1,7 @@
 import { Redis } from "ioredis";
 import { createRedisPublisher, createRedisSubscriber } from "../../src/brokers/redis/index.ts";
 import { createInbox } from "../../src/inbox/inbox.ts";
+import { defineEvents } from "../../src/index.ts";
 import { createOutbox } from "../../src/outbox/outbox.ts";
 import { createRelay } from "../../src/relay/relay.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
@@ -31,12 +32,22 @@ const common = { store, leaseMs: 2000, maintenance: false, backoff: { baseMs: 50
 const stopping: (() => Promise<unknown>)[] = [];
 
 if (role === "relay") {
-  const relay = createRelay({ ...common, name: "to-redis", publisher: createRedisPublisher({ client }), batchSize: 20 });
+  const relay = createRelay({
+    ...common,
+    name: "to-redis",
+    publisher: createRedisPublisher({ client }),
+    batchSize: 20,
+  });
   await relay.start();
   stopping.push(() => relay.stop());
 } else {
   const outbox = createOutbox({ store });
-  const inbox = createInbox<{ order_placed: Order }>({ store, consumer: "payments", mode: "stored" });
+  const inbox = createInbox({
+    store,
+    consumer: "payments",
+    mode: "stored",
+    events: defineEvents<{ order_placed: Order }>(),
+  });
   inbox.on("order_placed", async (tx, { payload: { orderId, customer, total, account } }) => {
     const iban = release === "bad" ? account!.iban : "of the customer";
     if (total <= 0) throw new Error(`the total of an order must be above 0, got ${total}`);
@@ -47,7 +58,13 @@ if (role === "relay") {
       iban,
     ]);
     const about = { aggregateType: "payment", aggregateId: orderId };
-    await outbox.enqueue(tx, { stream: "payments", type: "payment_made", key: customer, payload: { orderId }, ...about });
+    await outbox.enqueue(tx, {
+      stream: "payments",
+      type: "payment_made",
+      key: customer,
+      payload: { orderId },
+      ...about,
+    });
   });
   const local = createRelay({
     ...common,

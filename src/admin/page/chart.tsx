@@ -72,8 +72,9 @@ export function Chart({
   useEffect(() => {
     plot.current?.setData(data);
   }, [data]);
-  const all = shown.flatMap(({ points }) => points.map(([, value]) => value));
-  const most = Math.max(0, ...all);
+  const most = data
+    .slice(1)
+    .reduce((top, line) => line.reduce<number>((max, value) => Math.max(max, value ?? 0), top), 0);
   const label = `${title}, last hour. Highest ${format(most)}.`;
   return (
     <figure class="chart">

@@ -75,7 +75,10 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
       `insert into txbox.batch (relay, upto, after, lanes, messages, prev, cur)
        select 'r', max(position), min(position) - 1, -1, count(*), '1:1:', pg_current_snapshot() from txbox.message group by position / 1000`,
     );
-    const errors = Array.from({ length: GROUPS }, (_, n) => `the service ${[...String(n)].map(letterOf).join("")} refused`);
+    const errors = Array.from(
+      { length: GROUPS },
+      (_, n) => `the service ${Array.from(String(n), letterOf).join("")} refused`,
+    );
     await database.query(
       `insert into txbox.dead (relay, position, lane, solo, attempts, last_error, error_group, errors, created_at, size, id, stream, type, key, payload)
        select 'r', position, lane, 0, 3, ($2::text[])[position % ${GROUPS} + 1], ($3::text[])[position % ${GROUPS} + 1], '[]', created_at, size, id,
@@ -119,10 +122,10 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
   }, 1_800_000);
   afterAll(() => database?.[Symbol.asyncDispose]());
 
-  /** The best of five. */
+  /** The best of 25: others work on the machine. */
   async function ms(run: () => Promise<unknown>): Promise<number> {
     const times: number[] = [];
-    for (let i = 0; i < 5; i++) {
+    for (let i = 0; i < 25; i++) {
       const at = performance.now();
       await run();
       times.push(performance.now() - at);
@@ -134,7 +137,7 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
 
   it("takes no time that a person would notice, by whatever it is looked for", { timeout: 300_000 }, async () => {
     const half = MESSAGES / 2;
-    const [{ group = "" } = {}] = await admin.deadGroups({ limit: 1 });
+    const group = (await admin.deadGroups({ limit: 1 }))[0]!.group;
     const reader = new StoreReader("shop", database.store);
     const queries: Record<string, () => Promise<unknown>> = {
       "newest 100": () => admin.search({}),
@@ -184,7 +187,7 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
     const within = await admin.search({ since: timeOf(half - 5), until: timeOf(half) });
     expect(idsOf(within)).toEqual([1, 2, 3, 4, 5].map((n) => `m-${half - n}`));
     let busy = await admin.search({ key: "busy", limit: 3 });
-    for (let pages = 1; busy.messages.length === 0 && busy.next !== null && pages < 4; pages++)
+    for (let pages = 1; busy.messages.length === 0 && busy.next !== null && pages < 4 + HELD / 20_000; pages++)
       busy = await admin.search({ key: "busy", limit: 3, after: busy.next });
     const last = MESSAGES - 36_000 - 10;
     expect(idsOf(busy)).toEqual([last, last - 10, last - 20].map((n) => `m-${n}`));
