@@ -72,9 +72,8 @@ export function Chart({
   useEffect(() => {
     plot.current?.setData(data);
   }, [data]);
-  const most = data
-    .slice(1)
-    .reduce((top, line) => line.reduce<number>((max, value) => Math.max(max, value ?? 0), top), 0);
+  const [, ...plotted] = data;
+  const most = Math.max(0, ...plotted.flatMap((line) => Array.from(line, (value) => value ?? 0)));
   const label = `${title}, last hour. Highest ${format(most)}.`;
   return (
     <figure class="chart">
