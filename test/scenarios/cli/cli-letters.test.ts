@@ -145,7 +145,7 @@ describe.skipIf(!hasPostgres())("txbox dead groups, edit and redrive; txbox chan
     const wrong = await inProject("status", "--store", "leters");
     expect([wrong.code, wrong.stderr]).toEqual([
       2,
-      expect.stringMatching(/--store: "leters" is .* Did you mean letters/s),
+      expect.stringMatching(/--store: "leters" is .* Did you mean "letters"/),
     ]);
     const both = await inProject("status", "--store", "letters", "--database-url", database.url);
     expect([both.code, both.stderr]).toEqual([2, expect.stringContaining("Give one of them")]);
