@@ -52,7 +52,7 @@ const RELAY_KEYS = keysOf<RelayConfig>({
   onEvent: true,
 });
 
-const RECONCILER_KEYS = keysOf<ReconcilerConfig>({ find: true, toMessage: true, batchSize: true });
+const RECONCILER_KEYS = keysOf<ReconcilerConfig>({ find: true, toMessage: true, events: true, batchSize: true });
 
 export interface LoadedConfig {
   readonly config: TxboxConfig;
