@@ -105,7 +105,8 @@ function check(contract: EventContract, payload: unknown, waits = false): Checke
 }
 
 function plainIssue({ message, path = [] }: SchemaIssue): PayloadIssue {
-  const keys = path.map((part) => (typeof part === "object" ? part.key : part));
+  // Not by its own map: the path of a library may be more than an array.
+  const keys = Array.from(path, (part) => (typeof part === "object" ? part.key : part));
   return { path: keys.map((key) => (typeof key === "number" ? key : String(key))), message };
 }
 

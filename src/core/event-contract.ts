@@ -24,7 +24,11 @@ export function readDefinitions(definitions: unknown): ReadonlyMap<string, Event
   const contracts = new Map<string, EventContract>();
   for (const [type, definition] of Object.entries(definitions)) contracts.set(type, readDefinition(type, definition));
   if (contracts.size === 0) {
-    throw invalid(undefined, "defineEvents was given no events", `${FORM}, or call defineEvents<Events>() for types only`);
+    throw invalid(
+      undefined,
+      "defineEvents was given no events",
+      `${FORM}, or call defineEvents<Events>() for types only`,
+    );
   }
   return contracts;
 }

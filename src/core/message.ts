@@ -31,11 +31,10 @@ export interface NewMessage<Type extends string = string, Payload = unknown> ext
 }
 
 /** A message of a type with a contract, which says its stream. */
-export interface NewContractMessage<
-  Type extends string,
-  Payload,
-  Stream extends string,
-> extends NewMessageFields<Type, Payload> {
+export interface NewContractMessage<Type extends string, Payload, Stream extends string> extends NewMessageFields<
+  Type,
+  Payload
+> {
   /** The stream of the contract; it need not be given. */
   stream?: Stream;
 }

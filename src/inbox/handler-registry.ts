@@ -51,7 +51,8 @@ export class HandlerRegistry<Tx> {
     if (this.#contracts?.has(type) === false) {
       const known = [...this.#contracts.keys()];
       const near = nearest(type, known);
-      const fix = near === undefined ? `There are ${known.join(", ")}; add it to defineEvents` : `Did you mean "${near}"?`;
+      const fix =
+        near === undefined ? `There are ${known.join(", ")}; add it to defineEvents` : `Did you mean "${near}"?`;
       throw invalid("type", `events has no "${type}"`, fix);
     }
     this.#handlers.set(type, handler as HandlerFunction<Tx>);

@@ -117,7 +117,14 @@ export class MessageProcessor<Tx> {
     } catch (error) {
       if (error instanceof NewerVersionError) {
         const { consumer } = this.#options;
-        emit({ type: "newer_version", consumer, id, messageType: type, version: error.version, known: contract.version });
+        emit({
+          type: "newer_version",
+          consumer,
+          id,
+          messageType: type,
+          version: error.version,
+          known: contract.version,
+        });
       }
       throw error;
     }

@@ -20,12 +20,17 @@ export interface OutboxOptions<Map extends EventMap, Tx> {
 /** Enqueues in the caller's own transaction: the message exists if and only if that transaction commits. */
 export interface Outbox<Map extends EventMap, Tx> {
   /** One message or many, in one round trip. Bad input throws before anything is written. */
-  enqueue<Type extends keyof Map & string>(tx: Tx, message: { type: Type } & NewMessageOf<Map, Type>): Promise<Enqueued>;
+  enqueue<Type extends keyof Map & string>(
+    tx: Tx,
+    message: { type: Type } & NewMessageOf<Map, Type>,
+  ): Promise<Enqueued>;
   enqueue(tx: Tx, messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
   // Compilers explain the last form, so it is the one whose errors show the payload of the type at hand.
   enqueue<Type extends keyof Map & string, Types extends readonly (keyof Map & string)[]>(
     tx: Tx,
-    messages: ({ type: Type } & NewMessageOf<Map, Type>) | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
+    messages:
+      | ({ type: Type } & NewMessageOf<Map, Type>)
+      | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
   ): Promise<Enqueued | Enqueued[]>;
   /** Serialises the writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
   lockKey(tx: Tx, of: { stream: string; key: string }): Promise<void>;
@@ -130,9 +135,7 @@ function requireStore(options: unknown): void {
 
 /** Somebody forgot the transaction and passed the message in its place. */
 function looksLikeMessages(value: unknown): boolean {
-  return (
-    Array.isArray(value) || (typeof value === "object" && value !== null && "type" in value && "payload" in value)
-  );
+  return Array.isArray(value) || (typeof value === "object" && value !== null && "type" in value && "payload" in value);
 }
 
 function requireTransaction(tx: unknown): void {

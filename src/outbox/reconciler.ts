@@ -51,7 +51,10 @@ export function createReconciler<Head, Map extends EventMap = AnyEvents>(
   requireInteger(of, "everyMs", everyMs, 1);
   requireInteger(of, "batchSize", batchSize, 1, 10_000);
   const { store, events } = options;
-  const outbox = createOutbox<AnyEvents, unknown>({ store, ...(events === undefined ? {} : { events: events as Events<AnyEvents> }) });
+  const outbox = createOutbox<AnyEvents, unknown>({
+    store,
+    ...(events === undefined ? {} : { events: events as Events<AnyEvents> }),
+  });
   let stopping = new AbortController();
   let loop: Promise<void> | undefined;
 
