@@ -20,7 +20,10 @@ export interface Description {
 }
 
 /** The events in AsyncAPI 3: a channel for each stream, a message for each type. Always the same for the same events. */
-export function asyncapiDocument(contracts: readonly EventContract[], title: string): Readonly<Record<string, unknown>> {
+export function asyncapiDocument(
+  contracts: readonly EventContract[],
+  title: string,
+): Readonly<Record<string, unknown>> {
   const sorted = contracts.toSorted((a, b) => order(a.type, b.type));
   const messageIds = idsOf(sorted.map(({ type }) => type));
   const streams = [...new Set(sorted.map(({ stream }) => stream))].sort(order);

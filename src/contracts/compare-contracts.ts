@@ -24,7 +24,10 @@ export function compareContracts(before: Description, after: Description): Contr
     return [...ofEvent(old, event), ...ofPayload(old, event, before, after)];
   });
   const added = after.events.filter(({ type }) => !was.has(type));
-  return [...changes, ...added.map(({ type }): ContractChange => ({ event: type, severity: "harmless", says: "is new" }))];
+  return [
+    ...changes,
+    ...added.map(({ type }): ContractChange => ({ event: type, severity: "harmless", says: "is new" })),
+  ];
 }
 
 function ofEvent(old: DescribedEvent, now: DescribedEvent): ContractChange[] {
@@ -45,7 +48,12 @@ function ofEvent(old: DescribedEvent, now: DescribedEvent): ContractChange[] {
   return changes;
 }
 
-function ofPayload(old: DescribedEvent, now: DescribedEvent, before: Description, after: Description): ContractChange[] {
+function ofPayload(
+  old: DescribedEvent,
+  now: DescribedEvent,
+  before: Description,
+  after: Description,
+): ContractChange[] {
   const earlier = { schema: old.payload, document: before.document };
   const later = { schema: now.payload, document: after.document };
   // New messages meet consumers of before; old ones are still under way, and come again from the log.

@@ -113,12 +113,15 @@ class Comparison {
       // What is of another type was named already.
       else {
         for (const value of strange) {
-          if (typesOf({ const: value }).some(isAllowed)) found.push({ path, kind: "value", what: JSON.stringify(value), ...far });
+          if (typesOf({ const: value }).some(isAllowed))
+            found.push({ path, kind: "value", what: JSON.stringify(value), ...far });
         }
       }
     }
     if (values === undefined) found.push(...this.#limits(given, wanted, shared, path));
-    else for (const value of values) if (!valueFits(value, wanted)) found.push({ path, kind: "value", what: JSON.stringify(value) });
+    else
+      for (const value of values)
+        if (!valueFits(value, wanted)) found.push({ path, kind: "value", what: JSON.stringify(value) });
     if (shared.includes("object")) found.push(...this.#objects(given, wanted, path));
     if (shared.includes("array")) found.push(...this.#arrays(given, wanted, path));
     return found;

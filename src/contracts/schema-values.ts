@@ -27,7 +27,8 @@ export function valueFits(value: unknown, schema: Readonly<Record<string, unknow
   }
   if (typeof value !== "number") return true;
   if (value < (limit("minimum") ?? -Infinity) || value > (limit("maximum") ?? Infinity)) return false;
-  if (value <= (limit("exclusiveMinimum") ?? -Infinity) || value >= (limit("exclusiveMaximum") ?? Infinity)) return false;
+  if (value <= (limit("exclusiveMinimum") ?? -Infinity) || value >= (limit("exclusiveMaximum") ?? Infinity))
+    return false;
   return Number.isInteger(value / (limit("multipleOf") ?? value)) || value === 0;
 }
 

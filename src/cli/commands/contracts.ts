@@ -88,7 +88,8 @@ async function diff(context: CliContext, words: readonly string[], strict: boole
   const events = new Set(breaking.map(({ event }) => event));
   context.output.note(`txbox: ${plural(breaking.length, "breaking change")} of ${[...events].join(", ")}`);
   const mendable = breaking.some(({ path, severity }) => path !== undefined && severity === "breaking");
-  if (mendable) context.output.note("txbox: raise the `version` of these events and add an `upcast`, or undo the change");
+  if (mendable)
+    context.output.note("txbox: raise the `version` of these events and add an `upcast`, or undo the change");
   return EXIT.found;
 }
 

@@ -2,7 +2,7 @@ import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { z } from "zod";
 import { createInProcessBus } from "../../../src/brokers/in-process/index.ts";
 import { createRedisPublisher, createRedisSubscriber } from "../../../src/brokers/redis/index.ts";
-import type { IncomingMessage } from "../../../src/core/message.ts";
+import type { AnyEvents, IncomingMessage } from "../../../src/core/message.ts";
 import {
   createInbox,
   createOutbox,
@@ -11,6 +11,7 @@ import {
   listen,
   type Channels,
   type NewMessage,
+  type Outbox,
   type Publisher,
   type Relay,
   type RelayEvent,
@@ -89,7 +90,7 @@ async function deploy(store: Store, which: Deployed, seen: Seen, way: "bus" | "s
 async function openPostgres(): Promise<Store> {
   const database = await outboxDatabase();
   onTestFinished(() => database[Symbol.asyncDispose]());
-  return database.store as Store;
+  return database.store;
 }
 
 async function openMongodb(): Promise<Store> {
@@ -97,16 +98,15 @@ async function openMongodb(): Promise<Store> {
   onTestFinished(() => database[Symbol.asyncDispose]());
   const store = createMongoStore({ client: database.client });
   await store.migrator.migrate();
-  return store as Store;
+  return store;
 }
 
+/** By a producer of that deployment. */
 const enqueue = (store: Store, deployed: Deployed, messages: readonly object[]) =>
-  store.ledger.transaction((tx) =>
-    createOutbox<Record<string, unknown>, object>({
-      store: store as Store<object>,
-      events: (deployed === "v1" ? v1 : v2) as object,
-    }).enqueue(tx as object, messages as NewMessage[]),
-  );
+  store.ledger.transaction((tx) => {
+    const outbox = createOutbox({ store, events: deployed === "v1" ? v1 : v2 }) as Outbox<AnyEvents, unknown>;
+    return outbox.enqueue(tx, messages as NewMessage[]);
+  });
 
 const old = (key: string, n: number) => ({ type: "created", key, payload: { n } });
 const fresh = (key: string, n: number) => ({ type: "created", key, payload: { n, currency: "CHF" } });
@@ -214,7 +214,7 @@ describe.each([
         headers: schemaVersion === undefined ? {} : { schemaVersion },
       });
       await store.ledger.transaction((tx) =>
-        createOutbox<Record<string, unknown>, object>({ store: store as Store<object> }).enqueue(tx as object, [
+        createOutbox({ store }).enqueue(tx as object, [
           message("wrong", { n: "1", currency: 2 }, 2),
           message("unnamed", { n: 1, currency: "EUR" }, "two"),
           message("thrown", { n: 1 }),

@@ -35,11 +35,18 @@ const OLD = "messages of before are refused";
 describe("events", () => {
   const schema = z.object(base);
   const one = { stream: "orders", schema };
-  it.each<[what: string, before: Record<string, EventDefinition>, after: Record<string, EventDefinition>, found: object[]]>([
+  it.each<
+    [what: string, before: Record<string, EventDefinition>, after: Record<string, EventDefinition>, found: object[]]
+  >([
     ["the same", { a: one }, { a: one }, []],
     ["in another order", { a: one, b: one }, { b: one, a: one }, []],
     ["one more", { a: one }, { a: one, b: one }, [{ event: "b", severity: "harmless", says: "is new" }]],
-    ["one less", { a: one, b: one }, { a: one }, [{ event: "b", severity: "breaking", says: expect.stringMatching(/^was removed/) }]],
+    [
+      "one less",
+      { a: one, b: one },
+      { a: one },
+      [{ event: "b", severity: "breaking", says: expect.stringMatching(/^was removed/) }],
+    ],
     [
       "another stream",
       { a: one },
@@ -129,9 +136,12 @@ describe("payloads", () => {
       z.object({ n: z.string() }),
       [`breaking payload.n may not be null any more: ${OLD} where it is`],
     ],
-    ["whole numbers of numbers", z.object({ n: z.number() }), z.object({ n: z.int().min(0) }), [
-      `breaking payload.n may not be number any more: ${OLD} where it is`,
-    ]],
+    [
+      "whole numbers of numbers",
+      z.object({ n: z.number() }),
+      z.object({ n: z.int().min(0) }),
+      [`breaking payload.n may not be number any more: ${OLD} where it is`],
+    ],
     [
       "one value less",
       z.object({ k: z.enum(["a", "b", "c"]) }),
@@ -207,9 +217,12 @@ describe("payloads", () => {
       z.intersection(z.object({ a: z.string() }), z.object({ c: z.string() })),
       [`breaking payload.b was removed: ${NEW}`, `breaking payload.c must be there now: ${OLD} without it`],
     ],
-    ["another date form in the program alone", z.object({ at: z.coerce.date() }), z.object({ at: z.coerce.date().optional() }), [
-      `breaking payload.at was always there, and may be missing now: ${NEW}`,
-    ]],
+    [
+      "another date form in the program alone",
+      z.object({ at: z.coerce.date() }),
+      z.object({ at: z.coerce.date().optional() }),
+      [`breaking payload.at was always there, and may be missing now: ${NEW}`],
+    ],
     [
       "anything instead of something",
       z.object({ n: z.number() }),
@@ -264,11 +277,19 @@ describe("payloads", () => {
 
 describe("a document", () => {
   it("of another author is read by its channels, or refused by name", () => {
-    const channels = { orders: { address: "orders.v1", messages: { created: { $ref: "#/components/messages/created" } } } };
+    const channels = {
+      orders: { address: "orders.v1", messages: { created: { $ref: "#/components/messages/created" } } },
+    };
     const payload = { type: "object", required: ["id"] };
     const document = { asyncapi: "3.0.0", channels, components: { messages: { created: { payload } } } };
-    expect(readAsyncapi(document, "a.json").events).toEqual([{ type: "created", stream: "orders.v1", version: 1, payload }]);
-    expect(() => readAsyncapi({ openapi: "3.1.0" }, "a.json")).toThrow(/a.json is no AsyncAPI document. Write it with txbox/);
-    expect(() => readAsyncapi({ ...document, channels: {} }, "a.json")).toThrow(/has the message created without a channel/);
+    expect(readAsyncapi(document, "a.json").events).toEqual([
+      { type: "created", stream: "orders.v1", version: 1, payload },
+    ]);
+    expect(() => readAsyncapi({ openapi: "3.1.0" }, "a.json")).toThrow(
+      /a.json is no AsyncAPI document. Write it with txbox/,
+    );
+    expect(() => readAsyncapi({ ...document, channels: {} }, "a.json")).toThrow(
+      /has the message created without a channel/,
+    );
   });
 });
