@@ -104,7 +104,10 @@ async function openMongodb(): Promise<Store> {
 /** By a producer of that deployment. */
 const enqueue = (store: Store, deployed: Deployed, messages: readonly object[]) =>
   store.ledger.transaction((tx) => {
-    const outbox = createOutbox({ store, events: deployed === "v1" ? v1 : v2 }) as Outbox<AnyEvents, unknown>;
+    const outbox = createOutbox({ store, events: deployed === "v1" ? v1 : v2 }) as unknown as Outbox<
+      AnyEvents,
+      unknown
+    >;
     return outbox.enqueue(tx, messages as NewMessage[]);
   });
 
