@@ -40,31 +40,46 @@ const { schema: schemas } = fc.letrec<{ schema: Schema }>((tie) => {
   };
 });
 
-const payloads = fc.letrec<{ value: unknown }>((tie) => ({
-  value: fc.oneof(
-    { depthSize: "small", maxDepth: 3 },
-    fc.constantFrom(...VALUES),
-    fc.array(tie("value"), { maxLength: 2 }),
-    fc.dictionary(fc.constantFrom("a", "b"), tie("value"), { maxKeys: 2 }),
-  ),
-})).value;
+/** What a producer would write: fields that its schema mentions, and nothing else. */
+function payloadOf(schema: Schema): fc.Arbitrary<unknown> {
+  const { type, properties = {}, required = [], additionalProperties, items, anyOf } = schema;
+  if ("const" in schema) return fc.constant(schema["const"]);
+  if (Array.isArray(schema["enum"])) return fc.constantFrom<unknown>(...(schema["enum"] as unknown[]));
+  if (Array.isArray(anyOf)) return fc.oneof(...(anyOf as Schema[]).map(payloadOf));
+  if (Array.isArray(type)) return fc.oneof(...type.map((one: unknown) => payloadOf({ ...schema, type: one })));
+  if (type === "array") return fc.array(payloadOf(items as Schema), { maxLength: 2 });
+  if (type !== "object") {
+    const fits = VALUES.filter((value) => judge(schema).safeParse(value).success);
+    return fits.length === 0 ? fc.constant(undefined) : fc.constantFrom<unknown>(...fits);
+  }
+  if (typeof additionalProperties === "object" && additionalProperties !== null)
+    return fc.dictionary(fc.constantFrom("a", "b"), payloadOf(additionalProperties as Schema), { maxKeys: 2 });
+  const fields = Object.entries(properties as Record<string, Schema>).map(([name, one]) => [name, payloadOf(one)]);
+  return fc.record(Object.fromEntries(fields) as Record<string, fc.Arbitrary<unknown>>, {
+    requiredKeys: required as string[],
+  });
+}
+
+/** Another schema that has much in common with this one: a part of it is changed. */
+function near(schema: Schema): fc.Arbitrary<Schema> {
+  const { properties, items, anyOf, required } = schema;
+  const changes: fc.Arbitrary<Schema>[] = [fc.constant(schema), schemas.map((other) => ({ anyOf: [other, schema] }))];
+  if (Array.isArray(required))
+    changes.push(fc.subarray(required as string[]).map((some) => ({ ...schema, required: some })));
+  if (properties !== undefined) {
+    for (const [name, one] of Object.entries(properties as Record<string, Schema>)) {
+      const parts = properties as Record<string, Schema>;
+      changes.push(near(one).map((other) => ({ ...schema, properties: { ...parts, [name]: other } })));
+    }
+  }
+  if (items !== undefined) changes.push(near(items as Schema).map((other) => ({ ...schema, items: other })));
+  if (Array.isArray(anyOf))
+    changes.push(near((anyOf as Schema[])[0]!).map((other) => ({ anyOf: [(anyOf as Schema[])[1]!, other] })));
+  return fc.oneof(...changes, schemas);
+}
 
 /** By a judge that knows nothing of the comparison. */
 const judge = (schema: Schema) => z.fromJSONSchema(schema);
-
-/** A payload has what its own schema mentions: no producer writes more. */
-function mentions(schema: unknown, value: unknown): boolean {
-  if (typeof value !== "object" || value === null || typeof schema !== "object" || schema === null) return true;
-  const { properties = {}, additionalProperties, items, anyOf } = schema as Schema;
-  if (Array.isArray(anyOf)) {
-    return (anyOf as Schema[]).some((one) => judge(one).safeParse(value).success && mentions(one, value));
-  }
-  if (Array.isArray(value)) return value.every((item) => mentions(items, item));
-  return Object.entries(value).every(([name, part]) => {
-    const own = (properties as Schema)[name] ?? additionalProperties;
-    return own !== undefined && mentions(own, part);
-  });
-}
 
 describe("the comparison of schemas", () => {
   it("says nothing of a schema and itself", () => {
@@ -73,27 +88,35 @@ describe("the comparison of schemas", () => {
         const one = { schema, document: schema };
         expect(misfits(one, one).filter(({ kind }) => kind !== "absent")).toEqual([]);
       }),
-      { numRuns: 300 },
+      { numRuns: 200 },
     );
   });
 
   it("finds nothing only where every payload of the one fits the other", () => {
     let fitting = 0;
+    let refused = 0;
+    const pairs = schemas.chain((given) =>
+      fc.tuple(fc.constant(given), near(given), fc.array(payloadOf(given), { minLength: 10, maxLength: 10 })),
+    );
     fc.assert(
-      fc.property(schemas, schemas, fc.array(payloads, { minLength: 20, maxLength: 20 }), (given, wanted, values) => {
+      fc.property(pairs, ([given, wanted, values]) => {
         const found = misfits({ schema: given, document: given }, { schema: wanted, document: wanted });
-        if (found.some(({ kind }) => kind !== "absent")) return;
+        if (found.some(({ kind }) => kind !== "absent")) {
+          refused++;
+          return;
+        }
         const from = judge(given);
         const to = judge(wanted);
         for (const value of values) {
-          if (!from.safeParse(value).success || !mentions(given, value)) continue;
+          if (!from.safeParse(value).success) continue;
           fitting++;
           expect({ value, fits: to.safeParse(value).success }).toEqual({ value, fits: true });
         }
       }),
-      { numRuns: 3000 },
+      { numRuns: 400 },
     );
     // Or the test would prove nothing.
-    expect(fitting).toBeGreaterThan(100);
+    expect(fitting).toBeGreaterThan(400);
+    expect(refused).toBeGreaterThan(40);
   });
 });
