@@ -62,11 +62,11 @@ function payloadOf(schema: Schema): fc.Arbitrary<unknown> {
 
 /** Another schema that has much in common with this one: a part of it is changed. */
 function near(schema: Schema): fc.Arbitrary<Schema> {
-  const { properties, items, anyOf, required } = schema;
+  const { properties, items, anyOf } = schema;
   const changes: fc.Arbitrary<Schema>[] = [fc.constant(schema), schemas.map((other) => ({ anyOf: [other, schema] }))];
-  if (Array.isArray(required))
-    changes.push(fc.subarray(required as string[]).map((some) => ({ ...schema, required: some })));
   if (properties !== undefined) {
+    const names = fc.subarray(Object.keys(properties as object));
+    changes.push(names.map((some) => ({ ...schema, required: some })));
     for (const [name, one] of Object.entries(properties as Record<string, Schema>)) {
       const parts = properties as Record<string, Schema>;
       changes.push(near(one).map((other) => ({ ...schema, properties: { ...parts, [name]: other } })));
