@@ -1,6 +1,7 @@
 import { blocks, page } from "./markdown.ts";
 
-const DOCUMENTED = blocks(page("docs/debezium.md"));
+const PAGE = page("docs/debezium.md");
+const DOCUMENTED = blocks(PAGE);
 
 /** The configuration of the connector as the page has it, for this database. */
 export function documentedConnector(url: string): Record<string, string> {
@@ -26,6 +27,13 @@ export function documentedSql(words: string, value?: string): string {
   if (value === undefined) return code;
   if (!/'(?:0\/)?4711'/.test(code)) throw new Error(`docs/debezium.md: no example value in "${words}"`);
   return code.replace(/'(?:0\/)?4711'/, `'${value}'`);
+}
+
+/** The headers that the router of an outbox table writes, so that consumers of txbox can read its records. */
+export function documentedHeaders(): string {
+  const [, headers] = /`"table\.fields\.additional\.placement": "([^"]+)"`/.exec(PAGE.text) ?? [];
+  if (headers === undefined) throw new Error("docs/debezium.md: no headers for the router of an outbox table");
+  return headers;
 }
 
 function jsonOf(words: string): Record<string, string> {
