@@ -35,6 +35,8 @@ afterAll(() => Promise.all(slots.map((slot) => slot.stop())));
 
 /** Every maintenance run rotates, and drops what is settled. */
 const EAGER = { segmentMs: 1, retentionMs: 0 };
+/** Starting a JVM takes a second, and on a busy machine twenty. */
+const WAIT_MS = 60_000;
 const DROP_SLOT = "select pg_drop_replication_slot('debezium')";
 
 const servers = slots.map((slot, i) => ({
@@ -48,12 +50,14 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
     let database: OutboxDatabase;
     const relays: Relay[] = [];
     const engines: DebeziumEngine[] = [];
+    const flows: AbortController[] = [];
 
     beforeEach(async () => {
       database = await outboxDatabase({ serverUrl: slot.server.url, ...EAGER });
       await database.query(documentedSql("create role"));
     });
     afterEach(async () => {
+      for (const flow of flows.splice(0)) flow.abort();
       await Promise.all([
         ...relays.splice(0).map((relay) => relay.stop()),
         ...engines.splice(0).map((each) => each.stop()),
@@ -66,7 +70,8 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
 
     const createSlot = () => database.query(documentedSql("pg_create_logical_replication_slot"));
     const isActive = () => database.value("select active from pg_replication_slots where slot_name = 'debezium'");
-    const untilFree = () => until(async () => (await isActive()) !== true, { what: "the slot to be free" });
+    const untilFree = () =>
+      until(async () => (await isActive()) !== true, { what: "the slot to be free", timeoutMs: WAIT_MS });
 
     /** With the documented configuration, these lines changed and those left out. */
     async function start(changes: Record<string, string> = {}, isLeftOut = /^$/): Promise<DebeziumEngine> {
@@ -84,7 +89,7 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
           if (!engine.running) throw new Error(`Debezium ended\n${engine.log().slice(-4000)}`);
           return check();
         },
-        { what, timeoutMs: 60_000 },
+        { what, timeoutMs: WAIT_MS },
       );
     const startRelay = async (name: string, publisher: RecordingPublisher | ReturnType<typeof publishEach>) => {
       const relay = createRelay({ store: database.store, name, publisher, maintenance: false });
@@ -165,6 +170,7 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
       // They are gone before Debezium has read anything of them.
       await until(async () => (await database.store.maintenance.run()) && (await segments())[0]! >= 3, {
         what: "the first segments to go",
+        timeoutMs: WAIT_MS,
       });
       const engine = await start();
       await wait(engine, "what was in dropped segments", () => firstsBy(engine).length >= writer.committed.length);
@@ -188,7 +194,7 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
         await lost.commit(20);
         const refuses = async (): Promise<void> => {
           engine.start();
-          await until(() => !engine.running, { what: "Debezium to refuse", timeoutMs: 60_000 });
+          await until(() => !engine.running, { what: "Debezium to refuse", timeoutMs: WAIT_MS });
         };
         await refuses();
         await createSlot();
@@ -219,6 +225,7 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
       await startRelay("to-kafka", publisher);
       let written = 0;
       const flow = new AbortController();
+      flows.push(flow);
       const writing = (async () => {
         for (; !flow.signal.aborted; written++) {
           await database.enqueue(["a", "b", "c"].flatMap((key) => series(key, 1, written + 1)));
@@ -235,14 +242,17 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
       await creating;
       const id = String(Object.values((await database.query(documentedSql("select pg_current_xact_id()")))[0]!)[0]);
       const passed = documentedSql("as passed", id);
-      await until(async () => (await database.value(passed)) === true, { what: "the relay to pass the slot" });
+      await until(async () => (await database.value(passed)) === true, {
+        what: "the relay to pass the slot",
+        timeoutMs: WAIT_MS,
+      });
       await database.store.admin.pause("to-kafka");
       expect(await database.store.admin.blocked({ relay: "to-kafka" })).toEqual([]);
 
       const engine = await start();
       await wait(engine, "Debezium to stream", async () => (await isActive()) === true);
       const before = written;
-      await until(() => written > before + 20, { what: "more messages" });
+      await until(() => written > before + 20, { what: "more messages", timeoutMs: WAIT_MS });
       flow.abort();
       await writing;
       const numbered = () =>
@@ -297,7 +307,7 @@ describe.skipIf(slots.some(({ skipped }) => skipped)).each(servers)(
       const old = messagesOf(engine);
       const publisher = new RecordingPublisher();
       await startRelay("to-kafka", publisher);
-      await until(() => publisher.sent.length >= 30, { what: "the messages in the log" });
+      await until(() => publisher.sent.length >= 30, { what: "the messages in the log", timeoutMs: WAIT_MS });
 
       expect([...old.map((record) => numberOf(record)), ...publisher.firsts("o-1")]).toEqual(upTo(60));
       expect(old.map((record) => record.topic)).toEqual(upTo(30).map(() => "outbox.event.order"));

@@ -46,6 +46,7 @@ export class RandomTransactions {
   rolledBack = 0;
   prepared = 0;
   readonly #database: OutboxDatabase;
+  readonly #seed: number;
   readonly #random: Random;
   readonly #open: Open[] = [];
   readonly #inDoubt: { readonly name: string; readonly messages: Committed[] }[] = [];
@@ -53,6 +54,7 @@ export class RandomTransactions {
 
   constructor(database: OutboxDatabase, seed: number) {
     this.#database = database;
+    this.#seed = seed;
     this.#random = new Random(seed);
   }
 
@@ -139,7 +141,7 @@ export class RandomTransactions {
       payload,
       ...(random.chance(15) ? {} : { key: random.oneOf(KEYS) }),
       ...(random.chance(30) ? { aggregateType: "order", aggregateId: `o-${random.below(9)}` } : {}),
-      ...(random.chance(10) ? { id: `chosen-${n}-é` } : {}),
+      ...(random.chance(10) ? { id: `chosen-${this.#seed}-${n}-é` } : {}),
       ...(all === undefined ? {} : { headers: all }),
     };
   }
