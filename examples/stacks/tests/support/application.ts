@@ -12,7 +12,7 @@ export interface ApplicationOptions {
 export interface Application extends AsyncDisposable {
   readonly url: string;
   output(): string;
-  get<T>(path: string): Promise<T>;
+  get<T>(path: string, headers?: Record<string, string>): Promise<T>;
   post<T>(path: string, body: object): Promise<T>;
   /** Sends SIGTERM and waits for the end; gives the code or the signal that ended it. */
   stop(): Promise<number | string | null>;
@@ -64,7 +64,7 @@ export async function startApplication(
   return {
     url,
     output: () => output,
-    get: (path) => request(path, {}),
+    get: (path, headers = {}) => request(path, { headers }),
     post: (path, body) =>
       request(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } }),
     async stop() {
