@@ -1,8 +1,9 @@
 import { Controller, Injectable, Scope, type Type } from "@nestjs/common";
+import { HealthCheckService, TerminusModule } from "@nestjs/terminus";
 import { Test } from "@nestjs/testing";
 import { Pool } from "pg";
 import { createInProcessBus } from "txbox/in-process";
-import { OnMessage, TxboxModule, type MessagingOptions } from "txbox/nestjs";
+import { OnMessage, TxboxHealth, TxboxModule, type MessagingOptions } from "txbox/nestjs";
 import { createPostgresStore } from "txbox/postgres";
 
 const handled: string[] = [];
@@ -151,5 +152,26 @@ describe("handlers", () => {
     await expect(start({ relay: [] } as never)).rejects.toThrow(
       /TxboxModule has no option "relay".*Did you mean "relays"/,
     );
+  });
+
+  test("health is what terminus takes, and is down when a relay has ended", async () => {
+    const module = await Test.createTestingModule({
+      imports: [
+        TerminusModule.forRoot({ logger: false }),
+        TxboxModule.forRoot({ store, relays: [{ name: "r", publisher: createInProcessBus() }] }),
+      ],
+    }).compile();
+    const [checks, health] = [module.get(HealthCheckService), module.get(TxboxHealth)];
+    const check = () => checks.check([() => health.isHealthy("messages"), () => health.isAlive()]);
+    await expect(check()).rejects.toMatchObject({
+      status: 503,
+      response: { error: { txbox: { status: "down", reasons: ["relay r does not run"] } } },
+    });
+    await module.init();
+    await expect(check()).resolves.toMatchObject({
+      status: "ok",
+      details: { messages: { status: "up", reasons: [] }, txbox: { status: "up", reasons: [] } },
+    });
+    await module.close();
   });
 });
