@@ -118,6 +118,7 @@ export class ReplicationConnection {
     this.#started = true;
     this.#heardAt = performance.now();
     this.#timer = setInterval(() => this.#sendStatus(), STATUS_MS);
+    this.#sendStatus();
   }
 
   /** How long nothing has come, though the server was asked whether it is there. */

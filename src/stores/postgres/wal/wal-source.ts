@@ -382,11 +382,7 @@ export class WalSource {
         throw new WalRefusal("The replication connection and the client of the store lead to different servers");
       }
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
-      if (await isSynchronous(sql, connection.processId)) {
-        throw new WalRefusal(
-          "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay",
-        );
-      }
+      if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
       if (stream.failure !== undefined) throw stream.failure;
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
@@ -530,6 +526,8 @@ export class WalSource {
         state.stream.close();
         return this.#ended(state.stream, new WalRefusal("The slot is no longer read by this process"), "failed");
       }
+      // The server knows that only after it has heard from the reader.
+      if (await isSynchronous(this.#options.sql, slot?.activePid)) return this.#stop(SYNCHRONOUS);
     }
     if (slot?.ours !== true) return;
     if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
@@ -573,6 +571,9 @@ export class WalSource {
     }
   }
 }
+
+const SYNCHRONOUS =
+  "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
 
 function brought(names: Names, publication: "missing" | "changed" | "ready"): string {
   return publication === "missing"
