@@ -1,3 +1,4 @@
+import { ambientTransaction, runWithTransaction } from "../core/ambient-transaction.ts";
 import { operation } from "../core/channels.ts";
 import type { Enqueued, PreparedMessage, Writer } from "../core/contracts.ts";
 import type { Events } from "../core/event-map.ts";
@@ -22,6 +23,11 @@ export interface Outbox<Map extends EventMap, Tx> {
   /** One message or many, in one round trip. Bad input throws before anything is written. */
   enqueue(tx: Tx, message: NewMessageOf<Map>): Promise<Enqueued>;
   enqueue(tx: Tx, messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
+  /** Within `run`, also far below it, `enqueueHere` enqueues in this transaction. */
+  withTransaction<T>(tx: Tx, run: () => Promise<T>): Promise<T>;
+  /** `enqueue` in the transaction of the `withTransaction` around it; outside one it throws `no_transaction`. */
+  enqueueHere(message: NewMessageOf<Map>): Promise<Enqueued>;
+  enqueueHere(messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
   /** Serialises the writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
   lockKey(tx: Tx, of: { stream: string; key: string }): Promise<void>;
   /** Takes back a message whose `deliverAt` has not come; false when it is too late or unknown. */
@@ -95,6 +101,13 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
 
   return {
     enqueue: enqueue as Outbox<Map, Tx>["enqueue"],
+    async withTransaction(tx, run) {
+      requireTransaction(tx);
+      return runWithTransaction(writer, tx, run);
+    },
+    enqueueHere: (async (messages: unknown) => {
+      return enqueue(ambientTransaction(writer) as Tx, messages);
+    }) as Outbox<Map, Tx>["enqueueHere"],
     async lockKey(tx, of) {
       requireTransaction(tx);
       requireStream(of?.stream);

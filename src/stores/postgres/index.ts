@@ -1,4 +1,8 @@
 export { createPostgresStore } from "./postgres-store.ts";
+export { notATransaction } from "./drivers/driver.ts";
+export { poolOfClients } from "./bridges/pool-of-clients.ts";
+export type { ClientSource } from "./bridges/pool-of-clients.ts";
+export type { BridgedStatements, PostgresBridge } from "./bridges/bridge.ts";
 export type { PostgresStore, PostgresStoreOptions } from "./postgres-store.ts";
 export type {
   PgClient,

@@ -10,8 +10,8 @@ import { postgresChecks } from "./doctor.ts";
 import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
-import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
-import { databaseOf } from "./postgres-client.ts";
+import type { PostgresBridge, PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
+import { bridgeOf, databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
@@ -27,8 +27,10 @@ import { requireArchive, type Archive } from "./segment-archive.ts";
 import { createWriter } from "./postgres-writer.ts";
 import { withSafePath } from "./search-path.ts";
 
-export interface PostgresStoreOptions<Client extends PostgresClient = PostgresClient> {
-  /** Your own pg.Pool, postgres.js or PGlite instance. */
+export interface PostgresStoreOptions<
+  Client extends PostgresClient | PostgresBridge = PostgresClient | PostgresBridge,
+> {
+  /** Your own pg.Pool, postgres.js or PGlite instance, or your ORM: `fromDrizzle(db)`. */
   client: Client;
   /** Default "txbox". */
   schema?: string;
@@ -47,9 +49,9 @@ export interface PostgresStoreOptions<Client extends PostgresClient = PostgresCl
   clock?: Clock;
 }
 
-/** Handlers get the driver's own transaction, `Tx`; enqueueing takes a transaction of any driver or bridge. */
-export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "writer"> {
-  readonly writer: Writer<PostgresTx>;
+/** Handlers get the own transaction of the driver or the ORM, `Tx`; enqueueing takes those and one of any driver. */
+export interface PostgresStore<Tx = SqlTransaction, OwnTx = never> extends Omit<Store<Tx>, "writer"> {
+  readonly writer: Writer<PostgresTx | OwnTx>;
   /** GRANT statements for roles that may only write, only relay, only look, or maintain. */
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
@@ -74,9 +76,9 @@ const KNOWN = [
 ];
 
 /** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
-export function createPostgresStore<Client extends PostgresClient>(
+export function createPostgresStore<Client extends PostgresClient | PostgresBridge>(
   options: PostgresStoreOptions<Client>,
-): PostgresStore<TransactionOf<Client>> {
+): PostgresStore<TransactionOf<Client>, [Client] extends [PostgresBridge<infer Tx>] ? Tx : never> {
   const of = "createPostgresStore";
   rejectUnknownOptions(of, options, KNOWN);
   const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs, archive } = options;
@@ -87,12 +89,13 @@ export function createPostgresStore<Client extends PostgresClient>(
   if (abandonAfterMs !== undefined) requireInteger(of, "abandonAfterMs", abandonAfterMs, retentionMs);
   if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
+  const bridge = bridgeOf(client);
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
   return {
     name: "postgres",
     capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true, streams: false },
-    writer: createWriter({ names }),
+    writer: createWriter({ names, bridge }) as Writer<PostgresTx | object>,
     queue: {
       async join(join) {
         const runner = withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS));
@@ -101,7 +104,7 @@ export function createPostgresStore<Client extends PostgresClient>(
         return session;
       },
     },
-    ledger: createLedger({ database, names, receiptRetentionMs }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
+    ledger: createLedger({ database, names, receiptRetentionMs, bridge }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
     migrator: createMigrator({ database, names }),
     maintenance: toldMaintenance(
       "postgres",
