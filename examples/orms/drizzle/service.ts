@@ -2,16 +2,10 @@ import type { PgDatabase, PgQueryResultHKT } from "drizzle-orm/pg-core";
 import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromDrizzle } from "txbox/drizzle";
 import { createPostgresStore } from "txbox/postgres";
-import type { Events } from "../shared/events.ts";
+import { created, type Events, paid } from "../shared/events.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 import * as schema from "./schema.ts";
 import { order, payment } from "./schema.ts";
-
-const created = (orderId: string, total: number) =>
-  ({ stream: "orders", type: "order_created", key: orderId, payload: { orderId, total } }) as const;
-
-const paid = (orderId: string) =>
-  ({ stream: "payments", type: "order_paid", key: orderId, payload: { orderId } }) as const;
 
 /** Drizzle on any of its drivers. */
 type Database = PgDatabase<PgQueryResultHKT, typeof schema> & { readonly $client: object };

@@ -5,7 +5,7 @@ import { createInProcessBus } from "txbox/in-process";
 import { TABLES } from "./events.ts";
 import { LARGE, type Shop, UNPAYABLE } from "./shop.ts";
 
-const MESSAGES = 10_000;
+const MESSAGES = Number(process.env["SHOW_MESSAGES"] ?? 10_000);
 const AT_ONCE = 500;
 
 /** Rows of the application's tables and of the log, seen from outside. */

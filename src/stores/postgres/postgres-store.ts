@@ -10,7 +10,7 @@ import { postgresChecks } from "./doctor.ts";
 import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
-import type { PostgresBridge, PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
+import type { PostgresBridge, PostgresClient, PostgresTx, TakenBy, TransactionOf } from "./postgres-client.ts";
 import { bridgeOf, databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
@@ -78,7 +78,7 @@ const KNOWN = [
 /** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
 export function createPostgresStore<Client extends PostgresClient | PostgresBridge>(
   options: PostgresStoreOptions<Client>,
-): PostgresStore<TransactionOf<Client>, [Client] extends [PostgresBridge<infer Tx>] ? Tx : never> {
+): PostgresStore<TransactionOf<Client>, TakenBy<Client>> {
   const of = "createPostgresStore";
   rejectUnknownOptions(of, options, KNOWN);
   const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs, archive } = options;

@@ -16,9 +16,9 @@ export type BridgedStatements =
 
 /**
  * An ORM or a query builder in front of a client: `createPostgresStore` takes it as its `client`. Then `enqueue` takes the
- * library's own transactions, and handlers get one.
+ * library's own transactions, `Taken`, and handlers get one, `Tx`.
  */
-export interface PostgresBridge<Tx extends object = object> {
+export interface PostgresBridge<Tx extends object = object, Taken extends object = Tx> {
   /** For errors: "Drizzle". */
   readonly library: string;
   /** What txbox runs its own statements on: best the pool that the library takes its connections from. */
@@ -34,6 +34,8 @@ export interface PostgresBridge<Tx extends object = object> {
    * transaction.
    */
   statementsOf(value: object): BridgedStatements | undefined;
+  /** Never there: it carries a type. */
+  readonly takes?: Taken;
 }
 
 export function isBridge(value: object): value is PostgresBridge {

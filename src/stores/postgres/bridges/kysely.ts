@@ -12,15 +12,19 @@ interface ControlledTransaction {
 }
 
 /** Kysely on node-postgres: `new Kysely({ dialect: new PostgresDialect({ pool }) })`. */
-export interface KyselyDatabase<Tx> {
-  startTransaction(): { execute(): Promise<Tx> };
+export interface KyselyDatabase<Controlled, Trx> {
+  startTransaction(): { execute(): Promise<Controlled> };
+  transaction(): { execute(run: (trx: Trx) => Promise<unknown>): Promise<unknown> };
 }
 
 /**
  * `enqueue` takes the `trx` of `db.transaction().execute(async (trx) => …)` and of `db.startTransaction()`, and handlers get
  * one of the latter. `pool` is that of the dialect.
  */
-export function fromKysely<Tx extends object>(db: KyselyDatabase<Tx>, pool: PgPool): PostgresBridge<Tx> {
+export function fromKysely<Controlled extends object, Trx extends object>(
+  db: KyselyDatabase<Controlled, Trx>,
+  pool: PgPool,
+): PostgresBridge<Controlled, Trx> {
   if (!isKysely(db) || isTransaction(db)) {
     throw new TxboxError("invalid_option", `fromKysely needs a Kysely instance, got ${valueKind(db)}`, {
       field: "db",
@@ -32,7 +36,7 @@ export function fromKysely<Tx extends object>(db: KyselyDatabase<Tx>, pool: PgPo
     client: requirePool("fromKysely(db, pool)", "new PostgresDialect({ pool })", pool),
     async transaction(run) {
       const trx = await db.startTransaction().execute();
-      const { commit, rollback } = bound(trx as Tx & ControlledTransaction);
+      const { commit, rollback } = bound(trx as Controlled & ControlledTransaction);
       let result;
       try {
         result = await run(trx);
@@ -51,6 +55,12 @@ function bound(trx: ControlledTransaction): Record<"commit" | "rollback", () => 
   return { commit: () => trx.commit().execute(), rollback: () => trx.rollback().execute() };
 }
 
+/** A transaction knows of its end where it can be ended by calling it so. */
+interface Ending {
+  readonly isCommitted?: boolean;
+  readonly isRolledBack?: boolean;
+}
+
 /** A part of a Kysely instance. */
 interface Executor {
   withoutPlugins(): Executor;
@@ -61,6 +71,10 @@ export function kyselyStatements(value: object): BridgedStatements | undefined {
   if (!isKysely(value)) return undefined;
   if (!isTransaction(value)) {
     throw notATransaction("the Kysely instance", "Pass the `trx` of db.transaction().execute(async (trx) => …)");
+  }
+  const { isCommitted = false, isRolledBack = false } = value as Ending;
+  if (isCommitted || isRolledBack) {
+    throw notATransaction("a transaction that has ended", "Await enqueue before it is committed or rolled back");
   }
   const run = (text: string, parameters: readonly unknown[]) => {
     const query = { kind: "RawNode", sqlFragments: [text], parameters: [] };

@@ -7,7 +7,11 @@ import { poolOfClients } from "./pool-of-clients.ts";
 
 /** Sequelize 6 on PostgreSQL: `new Sequelize(url)`. */
 export interface SequelizeDatabase<Tx> {
-  transaction(run: (t: Tx) => PromiseLike<unknown>): Promise<unknown>;
+  transaction(options?: object): Promise<Tx>;
+}
+
+interface TransactionSource<Tx> {
+  transaction<T>(run: (t: Tx) => Promise<T>): Promise<T>;
 }
 
 interface SequelizeFace {
@@ -44,8 +48,8 @@ export function fromSequelize<Tx extends object>(sequelize: SequelizeDatabase<Tx
         destroyConnection: () => Promise.resolve(),
       };
       // The same in everything but where its connections come from; models go by the connection of the transaction.
-      const over = Object.create(sequelize, { connectionManager: { value: lender } }) as typeof sequelize;
-      return over.transaction(run) as Promise<T>;
+      const over = Object.create(sequelize, { connectionManager: { value: lender } }) as TransactionSource<Tx>;
+      return over.transaction(run);
     },
     statementsOf(value) {
       if (isSequelize(value)) throw notATransaction("the Sequelize instance", FIX);

@@ -5,9 +5,14 @@ import type { PgPool } from "../drivers/node-postgres.ts";
 import type { PostgresBridge } from "./bridge.ts";
 
 /** TypeORM on node-postgres: a `DataSource` of the type "postgres", initialised. */
-export interface TypeormDataSource<Manager> {
+export interface TypeormDataSource<Manager, Runner> {
   readonly driver: object;
-  transaction(run: (manager: Manager) => Promise<unknown>): Promise<unknown>;
+  readonly manager: Manager;
+  createQueryRunner(): Runner;
+}
+
+interface TransactionSource<Manager> {
+  transaction<T>(run: (manager: Manager) => Promise<T>): Promise<T>;
 }
 
 interface QueryRunner {
@@ -19,7 +24,9 @@ interface QueryRunner {
  * `enqueue` takes the `manager` of `dataSource.transaction(async (manager) => …)`, or a query runner whose transaction is
  * open, and handlers get the former.
  */
-export function fromTypeorm<Manager extends object>(dataSource: TypeormDataSource<Manager>): PostgresBridge<Manager> {
+export function fromTypeorm<Manager extends object, Runner extends object>(
+  dataSource: TypeormDataSource<Manager, Runner>,
+): PostgresBridge<Manager, Manager | Runner> {
   const pool = hasMethods(dataSource, "transaction", "createQueryRunner") ? poolOf(dataSource) : undefined;
   if (pool === undefined) {
     throw new TxboxError(
@@ -31,7 +38,7 @@ export function fromTypeorm<Manager extends object>(dataSource: TypeormDataSourc
   return {
     library: "TypeORM",
     client: pool,
-    transaction: <T>(run: (manager: Manager) => Promise<T>) => dataSource.transaction(run) as Promise<T>,
+    transaction: (run) => (dataSource as unknown as TransactionSource<Manager>).transaction(run),
     statementsOf(value) {
       const runner = runnerOf(value);
       if (runner === undefined) return undefined;
