@@ -34,6 +34,10 @@ export const pgBouncer: Target<StoreFeature> = postgres(
   "pgbouncer",
   "PostgreSQL 18 behind PgBouncer in transaction mode, node-postgres",
 );
+export const postgresBridge: Target<StoreFeature> = postgres(
+  "bridge",
+  "PostgreSQL 18, an ORM on node-postgres through a bridge",
+);
 export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
 
 export const mongodb: Target<StoreFeature> = {
@@ -105,6 +109,7 @@ export const targets: readonly Target[] = [
   postgresJs,
   systemPostgres,
   pgBouncer,
+  postgresBridge,
   pglite,
   mongodb,
   mongodbByStream,

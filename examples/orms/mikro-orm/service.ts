@@ -6,7 +6,11 @@ import { createPostgresStore } from "txbox/postgres";
 import { created, type Events, paid } from "../shared/events.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 
-const Order = defineEntity({ name: "Order", tableName: "order", properties: { id: p.text().primary(), total: p.integer() } });
+const Order = defineEntity({
+  name: "Order",
+  tableName: "order",
+  properties: { id: p.text().primary(), total: p.integer() },
+});
 const Payment = defineEntity({
   name: "Payment",
   tableName: "payment",

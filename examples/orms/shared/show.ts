@@ -26,7 +26,9 @@ export async function show({ name, open, query, endIsKnown = true }: ShowOptions
   for (const statement of TABLES.split(";")) await query(statement);
   const shop = await open();
   await shop.store.migrator.migrate();
-  const reader: Reader = { ids: async (text) => (await query(text)).map((row) => String(Object.values(row)[0])).sort() };
+  const reader: Reader = {
+    ids: async (text) => (await query(text)).map((row) => String(Object.values(row)[0])).sort(),
+  };
   const orders = (): Promise<string[]> => reader.ids(`select id from "order"`);
   const created = (): Promise<string[]> => reader.ids("select key from txbox.message where type = 'order_created'");
   const payments = (): Promise<string[]> => reader.ids("select order_id from payment");

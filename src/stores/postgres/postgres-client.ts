@@ -26,12 +26,11 @@ export type PostgresClient = PgPool | PostgresJs | Pglite;
 export type PostgresTx = PgClient | PostgresJsTx | PgliteTx;
 
 /** The own type of a transaction of the driver or the library, so that handlers see what they know. */
-export type TransactionOf<Client> =
-  [Client] extends [PostgresBridge<infer Tx, infer _>]
-    ? Tx
-    : unknown extends InferTransaction<Client>
-      ? SqlTransaction
-      : InferTransaction<Client>;
+export type TransactionOf<Client> = [Client] extends [PostgresBridge<infer Tx, infer _>]
+  ? Tx
+  : unknown extends InferTransaction<Client>
+    ? SqlTransaction
+    : InferTransaction<Client>;
 
 /** What a library's store takes beside the transactions of drivers. */
 export type TakenBy<Client> = [Client] extends [PostgresBridge<infer _, infer Taken>] ? Taken : never;

@@ -104,7 +104,9 @@ export function createPostgresStore<Client extends PostgresClient | PostgresBrid
         return session;
       },
     },
-    ledger: createLedger({ database, names, receiptRetentionMs, bridge }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
+    ledger: createLedger({ database, names, receiptRetentionMs, bridge }) as Ledger<unknown> as Ledger<
+      TransactionOf<Client>
+    >,
     migrator: createMigrator({ database, names }),
     maintenance: toldMaintenance(
       "postgres",

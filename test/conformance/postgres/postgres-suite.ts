@@ -5,7 +5,7 @@ import { createDatabase, type TestDatabase } from "../../harness/index.ts";
 import { openDriver, type Driver, type DriverName } from "../../support/postgres-drivers.ts";
 import { conformanceSuite } from "../conformance-suite.ts";
 import type { Target } from "../targets.ts";
-import { postgresContext, type Clients } from "./postgres-context.ts";
+import { postgresContext, type Clients, type Library } from "./postgres-context.ts";
 import { SchemaPool } from "./schema-pool.ts";
 
 /** Enough for the cases that run at once, each with a few transactions open. */
@@ -17,6 +17,7 @@ export function postgresSuite(
   driverName: DriverName,
   url: () => string,
   settings: Readonly<Record<string, string>> = {},
+  library?: (driver: Driver) => Library,
 ): void {
   const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
   describe("store conformance", () => {
@@ -27,7 +28,7 @@ export function postgresSuite(
       base = await createDatabase(url());
       await setDatabase(base, settings);
       const [driver, other] = [open(base.url), open(base.url)];
-      clients = { driver, other, schemas: new SchemaPool(driver) };
+      clients = { driver, other, schemas: new SchemaPool(driver), library };
     });
     afterAll(async () => {
       await Promise.all([clients.driver.close(), clients.other.close()]);

@@ -23,6 +23,7 @@ export async function bridgedTransaction<Tx extends object, T>(
   work: (tx: Tx) => Promise<T>,
 ): Promise<T> {
   let result: { value: T } | undefined;
+  let library: Promise<void> | undefined;
   const ended = Promise.withResolvers<void>();
   // Nobody may be waiting for it.
   ended.promise.catch(() => undefined);
@@ -48,7 +49,8 @@ export async function bridgedTransaction<Tx extends object, T>(
       }
     }
 
-    lend(bridge.client, lent.connection, () => bridge.transaction(run, lent.connection)).then(
+    const over = lend(bridge.client, lent.connection, () => bridge.transaction(run, lent.connection));
+    library = over.then(
       () => ready.reject(notYours("ROLLBACK")),
       (error: unknown) => ready.reject(causeOf(error, lent)),
     );
@@ -56,6 +58,8 @@ export async function bridgedTransaction<Tx extends object, T>(
   });
   opened.then(ended.resolve, ended.reject);
   await opened;
+  // What it does after a commit takes nothing back.
+  await library;
   return result!.value;
 }
 

@@ -39,8 +39,8 @@ export function fromPrisma<Tx extends object>(prisma: PrismaDatabase<Tx>, pool: 
         throw notATransaction("the PrismaClient", "Pass the `tx` of prisma.$transaction(async (tx) => …)");
       }
       return {
-        rows: (text, params) => whileOpen(value.$queryRawUnsafe(text, ...params)),
-        count: (text, params) => whileOpen(value.$executeRawUnsafe(text, ...params)),
+        rows: (text, params) => explained(value.$queryRawUnsafe(text, ...params)),
+        count: (text, params) => explained(value.$executeRawUnsafe(text, ...params)),
       };
     },
   };
@@ -50,11 +50,29 @@ function isPrisma(value: unknown): value is RawQueries {
   return typeof value === "object" && value !== null && hasMethods(value, "$queryRawUnsafe", "$executeRawUnsafe");
 }
 
-async function whileOpen<T>(running: Promise<T>): Promise<T> {
+async function explained<T>(running: Promise<T>): Promise<T> {
   try {
     return await running;
   } catch (error) {
-    if (errorCode(error) !== CLOSED) throw error;
-    throw notATransaction("a Prisma transaction that has ended", "Await enqueue inside prisma.$transaction(…)");
+    if (errorCode(error) === CLOSED) {
+      throw notATransaction("a Prisma transaction that has ended", "Await enqueue inside prisma.$transaction(…)");
+    }
+    throw serverErrorOf(error) ?? error;
   }
+}
+
+interface KnownRequestError {
+  readonly meta?: { readonly driverAdapterError?: { readonly cause?: ServerError } };
+}
+
+interface ServerError {
+  readonly originalCode?: string;
+  readonly originalMessage?: string;
+}
+
+/** What the server said, which Prisma keeps inside of what it says. */
+function serverErrorOf(error: unknown): Error | undefined {
+  const { originalCode: code, originalMessage } = (error as KnownRequestError)?.meta?.driverAdapterError?.cause ?? {};
+  if (code === undefined) return undefined;
+  return Object.assign(new Error(originalMessage, { cause: error }), { code });
 }

@@ -40,12 +40,7 @@ const kysely = (what: string): ForeignClient =>
 const knex = (what: string): ForeignClient =>
   bridged(`a Knex ${what}`, "fromKnex(knex)", "knex", "the `trx` of knex.transaction(async (trx) => …)");
 const prisma = (what: string): ForeignClient =>
-  bridged(
-    `a Prisma ${what}`,
-    "fromPrisma(prisma, pool)",
-    "prisma",
-    "the `tx` of prisma.$transaction(async (tx) => …)",
-  );
+  bridged(`a Prisma ${what}`, "fromPrisma(prisma, pool)", "prisma", "the `tx` of prisma.$transaction(async (tx) => …)");
 const typeorm = (what: string): ForeignClient =>
   bridged(
     `a TypeORM ${what}`,
