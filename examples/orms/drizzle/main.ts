@@ -21,5 +21,6 @@ const pglite = new PGlite();
 await show({
   name: "Drizzle on PGlite",
   open: async () => onPglite(pglite),
+  hasSessions: false,
   query: async (text) => (await pglite.query<Record<string, unknown>>(text)).rows,
 });

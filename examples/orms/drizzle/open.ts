@@ -15,7 +15,7 @@ export function onNodePostgres(url: string): Shop {
 
 export function onPostgresJs(url: string): Shop {
   const sql = postgres(url, { onnotice: () => undefined });
-  return createShop(drizzleOnPostgresJs({ client: sql, schema }), () => sql.end());
+  return createShop(drizzleOnPostgresJs({ client: sql, schema }), () => sql.end({ timeout: 5 }));
 }
 
 export function onPglite(client: PGlite): Shop {

@@ -1,4 +1,5 @@
-import type { PgDatabase, PgQueryResultHKT } from "drizzle-orm/pg-core";
+import { sql } from "drizzle-orm";
+import type { PgDatabase, PgQueryResultHKT, PgTransaction } from "drizzle-orm/pg-core";
 import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromDrizzle } from "txbox/drizzle";
 import { createPostgresStore } from "txbox/postgres";
@@ -81,6 +82,7 @@ export function createShop(db: Database, close: () => Promise<void>): Shop {
       const tx = await db.transaction(async (one) => one);
       await outbox.enqueue(tx, created("late", 1));
     },
+    sql: (tx: PgTransaction<PgQueryResultHKT, typeof schema>, text) => tx.execute(sql.raw(text)),
     close,
   };
 }

@@ -92,6 +92,7 @@ export function openShop(url: string): Shop {
       await trx.commit();
       await outbox.enqueue(trx, created("late", 1));
     },
+    sql: async (trx: Knex.Transaction, text) => trx.raw(text),
     close: () => knex.destroy(),
   };
 }

@@ -1,4 +1,4 @@
-import { Kysely, PostgresDialect } from "kysely";
+import { Kysely, PostgresDialect, sql, type Transaction } from "kysely";
 import pg from "pg";
 import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromKysely } from "txbox/kysely";
@@ -86,6 +86,7 @@ export function openShop(url: string): Shop {
       const ended = await db.transaction().execute(async (trx) => trx);
       await outbox.enqueue(ended, created("late", 1));
     },
+    sql: (trx: Transaction<Tables>, text) => sql.raw(text).execute(trx),
     close: () => db.destroy(),
   };
 }

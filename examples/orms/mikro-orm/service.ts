@@ -1,4 +1,4 @@
-import { defineEntity, MikroORM, p } from "@mikro-orm/postgresql";
+import { defineEntity, MikroORM, p, type SqlEntityManager } from "@mikro-orm/postgresql";
 import pg from "pg";
 import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromMikroOrm } from "txbox/mikro-orm";
@@ -101,6 +101,7 @@ export async function openShop(url: string): Promise<Shop> {
       const ended = await em().transactional(async (tx) => tx);
       await outbox.enqueue(ended, created("late", 1));
     },
+    sql: (tx: SqlEntityManager, text) => tx.execute(text),
     close: () => orm.close(),
   };
 }

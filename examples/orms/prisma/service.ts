@@ -5,7 +5,7 @@ import { createPostgresStore } from "txbox/postgres";
 import { fromPrisma } from "txbox/prisma";
 import { created, type Events, paid } from "../shared/events.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
-import { PrismaClient } from "./generated/client.ts";
+import { type Prisma, PrismaClient } from "./generated/client.ts";
 
 export function openShop(url: string): Shop {
   const pool = new pg.Pool({ connectionString: url });
@@ -79,6 +79,7 @@ export function openShop(url: string): Shop {
       const ended = await prisma.$transaction(async (tx) => tx);
       await outbox.enqueue(ended, created("late", 1));
     },
+    sql: (tx: Prisma.TransactionClient, text) => tx.$executeRawUnsafe(text),
     async close() {
       await prisma.$disconnect();
       await pool.end();

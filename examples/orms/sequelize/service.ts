@@ -1,4 +1,4 @@
-import { DataTypes, Sequelize } from "sequelize";
+import { DataTypes, Sequelize, type Transaction } from "sequelize";
 import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { createPostgresStore } from "txbox/postgres";
 import { fromSequelize } from "txbox/sequelize";
@@ -91,6 +91,7 @@ export function openShop(url: string): Shop {
       const ended = await sequelize.transaction(async (transaction) => transaction);
       await outbox.enqueue(ended, created("late", 1));
     },
+    sql: (transaction: Transaction, text) => sequelize.query(text, { transaction }),
     close: () => sequelize.close(),
   };
 }

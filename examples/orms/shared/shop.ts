@@ -18,6 +18,8 @@ export interface Shop {
   enqueueOutside(): Promise<unknown>;
   /** In a transaction that has ended. */
   enqueueTooLate(): Promise<unknown>;
+  /** Any statement in a transaction that a handler was given. */
+  sql(tx: never, text: string): Promise<unknown>;
   close(): Promise<void>;
 }
 

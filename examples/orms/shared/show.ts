@@ -3,6 +3,7 @@ import pg from "pg";
 import { createRelay } from "txbox";
 import { createInProcessBus } from "txbox/in-process";
 import { TABLES } from "./events.ts";
+import { hardCases } from "./hard-cases.ts";
 import { LARGE, type Shop, UNPAYABLE } from "./shop.ts";
 
 const MESSAGES = Number(process.env["SHOW_MESSAGES"] ?? 10_000);
@@ -19,10 +20,11 @@ export interface ShowOptions {
   readonly query: (text: string) => Promise<Record<string, unknown>[]>;
   /** postgres.js does not say that a transaction has ended. */
   readonly endIsKnown?: boolean;
+  readonly hasSessions?: boolean;
 }
 
 /** Runs one service through everything that txbox promises an ORM; throws when something is not as it should be. */
-export async function show({ name, open, query, endIsKnown = true }: ShowOptions): Promise<void> {
+export async function show({ name, open, query, endIsKnown = true, hasSessions = true }: ShowOptions): Promise<void> {
   for (const statement of TABLES.split(";")) await query(statement);
   const shop = await open();
   await shop.store.migrator.migrate();
@@ -104,6 +106,8 @@ export async function show({ name, open, query, endIsKnown = true }: ShowOptions
   same([await payments(), await paid()], [all, all]);
   const seconds = (ms: number): string => (ms / 1000).toFixed(1);
   said(`${MESSAGES} messages: enqueued in ${seconds(placed - began)} s, handled in ${seconds(ended - placed)} s`);
+
+  await hardCases({ name, shop, query, hasSessions });
 
   await relay.stop();
   await shop.inbox.stop();

@@ -1,4 +1,4 @@
-import { DataSource, EntitySchema } from "typeorm";
+import { DataSource, type EntityManager, EntitySchema } from "typeorm";
 import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { createPostgresStore } from "txbox/postgres";
 import { fromTypeorm } from "txbox/typeorm";
@@ -88,6 +88,7 @@ export async function openShop(url: string): Promise<Shop> {
       const ended = await dataSource.transaction(async (manager) => manager);
       await outbox.enqueue(ended, created("late", 1));
     },
+    sql: (manager: EntityManager, text) => manager.query(text),
     close: () => dataSource.destroy(),
   };
 }
