@@ -43,8 +43,9 @@ export class SmallTransaction {
     try {
       return await this.query(text, params);
     } catch (error) {
-      if (error instanceof Error && error.name === "TxboxError") throw error;
-      throw new Error("Something went wrong");
+      const known = error instanceof Error && error.name === "TxboxError";
+      // oxlint-disable-next-line eslint/preserve-caught-error -- to hide it is what is tested
+      throw known ? error : new Error("Something went wrong");
     }
   }
 

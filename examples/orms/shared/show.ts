@@ -80,7 +80,7 @@ export async function show({ name, open, query, endIsKnown = true, hasSessions =
   const bus = createInProcessBus({ concurrency: 4 });
   const relay = createRelay({ store: shop.store, name: "payments", publisher: bus });
   await shop.inbox.start(bus);
-  const drain = (): Promise<unknown> => relay.drainOnce({ deadlineMs: 240_000 });
+  const drain = (): Promise<unknown> => relay.drainOnce({ deadlineMs: 1_500_000 });
   await drain();
   const payable = ["o-1", "o-3", "o-4", "o-5", "o-6", "o-7"];
   same([await payments(), await paid()], [payable, payable]);

@@ -100,15 +100,22 @@ export function driverTransaction(tx: PostgresTx): PostgresTx {
 }
 
 /** A library says by itself whether a transaction is open. It may serialise parameters anew. */
-function bridgedRunner({ rows, count }: Exclude<BridgedStatements, { driver: unknown }>): TransactionRunner {
-  const text = (value: unknown): string | null => (value === null ? null : String(value));
+function bridgedRunner(bridged: Exclude<BridgedStatements, { driver: unknown }>): TransactionRunner {
   return {
     sendsText: false,
     mayAutocommit: false,
-    query: async (sql, params = []) => (await rows(sql, params)).map((row) => Object.values(row).map(text)),
-    affect: count,
-    exec: async (script) => void (await count(script, [])),
+    query: async (sql, params = []) =>
+      (await bridged.rows(sql, params)).map((row) =>
+        Object.values(row as Record<string, string | number | null>).map(textOf),
+      ),
+    affect: (sql, params) => bridged.count(sql, params),
+    exec: async (script) => void (await bridged.count(script, [])),
   };
+}
+
+/** Our statements give texts and numbers back to writers. */
+function textOf(value: string | number | null): string | null {
+  return value === null ? null : String(value);
 }
 
 /**

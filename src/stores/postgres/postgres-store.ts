@@ -95,7 +95,7 @@ export function createPostgresStore<Client extends PostgresClient | PostgresBrid
   return {
     name: "postgres",
     capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true, streams: false },
-    writer: createWriter({ names, bridge }) as Writer<PostgresTx | object>,
+    writer: createWriter({ names, bridge }),
     queue: {
       async join(join) {
         const runner = withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS));

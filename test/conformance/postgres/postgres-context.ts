@@ -10,7 +10,7 @@ import type { SchemaPool } from "./schema-pool.ts";
 export interface Library {
   readonly bridge: PostgresBridge;
   /** The application's own transaction. */
-  transaction<T>(run: (tx: AnyTx) => Promise<T>): Promise<T>;
+  readonly transaction: <T>(run: (tx: AnyTx) => Promise<T>) => Promise<T>;
 }
 
 export interface Clients {

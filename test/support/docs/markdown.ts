@@ -28,7 +28,9 @@ export interface Link {
 }
 
 export function pages(): Page[] {
-  const paths = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root }).sort();
+  // The examples of ORMs have packages of their own.
+  const exclude = ["**/node_modules"];
+  const paths = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root, exclude }).sort();
   return paths.map((path) => ({ path, text: readFileSync(join(root, path), "utf8") }));
 }
 

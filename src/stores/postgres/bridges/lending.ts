@@ -55,6 +55,6 @@ function take(client: object): object | undefined {
 /** As a pool of node-postgres does: by callback, or as a promise. */
 function handOver(connection: object, callback: unknown): unknown {
   if (typeof callback !== "function") return Promise.resolve(connection);
-  process.nextTick(callback as Method, undefined, connection, () => undefined);
+  process.nextTick(callback, undefined, connection, () => undefined);
   return undefined;
 }

@@ -85,6 +85,10 @@ type Callback = (error: unknown, result?: unknown) => void;
 function answer(args: readonly unknown[], answering: Promise<object>): unknown {
   const callback = callbackOf(args);
   if (callback === undefined) return answering;
-  answering.then((result) => callback(null, result), callback);
+  // As node-postgres does it: what the callback throws is nobody's rejection.
+  answering.then(
+    (result) => process.nextTick(callback, null, result),
+    (error: unknown) => process.nextTick(callback, error),
+  );
   return undefined;
 }

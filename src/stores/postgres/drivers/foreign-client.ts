@@ -122,7 +122,7 @@ export function foreignClient(value: object): ForeignClient | undefined {
 /** A URL in the place of a client. It may hold a password, so it is not shown. */
 export function foreignUrl(value: unknown): ForeignClient | undefined {
   if (typeof value !== "string") return undefined;
-  const [, scheme] = /^(\w+)(?:\+\w+)?:/.exec(value) ?? [];
+  const [, scheme] = /^(\w+)(?:\+\w+)?:\/\//.exec(value) ?? [];
   if (scheme === undefined) return undefined;
   if (/^postgres(?:ql)?$/.test(scheme)) return elsewhere("a URL", POOL_OF_URL);
   return elsewhere(`a URL of ${scheme}`, "createPostgresStore works on PostgreSQL: postgres://user@host/database");
