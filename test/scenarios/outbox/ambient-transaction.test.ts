@@ -82,15 +82,16 @@ describe.skipIf(!hasPostgres())("withTransaction and enqueueHere", () => {
   });
 
   test("the innermost one counts, and is over with its own function", async () => {
-    const ended = await transaction(async (tx) => tx);
+    const idle = await pool.connect();
     await transaction((tx) =>
       outbox.withTransaction(tx, async () => {
-        await outbox.withTransaction(ended, async () => {
-          await expect(outbox.enqueueHere(message("f"))).rejects.toThrow();
+        await outbox.withTransaction(idle, async () => {
+          await expect(outbox.enqueueHere(message("f"))).rejects.toThrow(refused);
         });
         await outbox.enqueueHere(message("f"));
       }),
     );
+    idle.release();
     expect(await written("f")).toBe(1);
   });
 });

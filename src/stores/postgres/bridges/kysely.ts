@@ -1,4 +1,4 @@
-import { TxboxError } from "../../../core/errors.ts";
+import { describeError, TxboxError } from "../../../core/errors.ts";
 import { valueKind } from "../../../core/value-kind.ts";
 import { hasMethods, notATransaction } from "../drivers/driver.ts";
 import type { PgPool } from "../drivers/node-postgres.ts";
@@ -73,17 +73,23 @@ export function kyselyStatements(value: object): BridgedStatements | undefined {
     throw notATransaction("the Kysely instance", "Pass the `trx` of db.transaction().execute(async (trx) => …)");
   }
   const { isCommitted = false, isRolledBack = false } = value as Ending;
-  if (isCommitted || isRolledBack) {
-    throw notATransaction("a transaction that has ended", "Await enqueue before it is committed or rolled back");
-  }
-  const run = (text: string, parameters: readonly unknown[]) => {
+  if (isCommitted || isRolledBack) throw hasEnded();
+  const run = async (text: string, parameters: readonly unknown[]) => {
     const query = { kind: "RawNode", sqlFragments: [text], parameters: [] };
-    return value.withoutPlugins().executeQuery({ sql: text, parameters, query, queryId: { queryId: "txbox" } });
+    try {
+      return await value.withoutPlugins().executeQuery({ sql: text, parameters, query, queryId: { queryId: "txbox" } });
+    } catch (error) {
+      throw /\bTransaction is already (?:committed|rolled back)/.test(describeError(error)) ? hasEnded() : error;
+    }
   };
   return {
     rows: async (text, params) => (await run(text, params)).rows,
     count: async (text, params) => Number((await run(text, params)).numAffectedRows ?? 0),
   };
+}
+
+function hasEnded(): TxboxError {
+  return notATransaction("a Kysely transaction that has ended", "Await enqueue before it is committed or rolled back");
 }
 
 function isKysely(value: unknown): value is Executor {

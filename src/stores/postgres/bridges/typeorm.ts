@@ -44,7 +44,7 @@ export function fromTypeorm<Manager extends object, Runner extends object>(
       if (runner === undefined) return undefined;
       if (runner === null || !runner.isTransactionActive) {
         throw notATransaction(
-          "TypeORM outside a transaction",
+          "a TypeORM manager or query runner outside a transaction",
           "Pass the `manager` of dataSource.transaction(async (manager) => …)",
         );
       }
