@@ -1,12 +1,7 @@
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
 export { createRelay, type DrainOptions, type DrainResult, type Relay, type RelayState } from "./relay/relay.ts";
-export {
-  replay,
-  type ReplayFilter,
-  type ReplayOptions,
-  type ReplayProgress,
-  type ReplayReport,
-} from "./relay/replay.ts";
+export { replay, type ReplayReport } from "./relay/replay.ts";
+export type { ReplayFilter, ReplayOptions, ReplayProgress } from "./relay/replay-options.ts";
 export { createReconciler, type Found, type Reconciler, type ReconcilerOptions } from "./outbox/reconciler.ts";
 export type * from "./core/events.ts";
 export { runWithin } from "./core/channels.ts";

@@ -165,12 +165,11 @@ class EventLog {
       const text = who.name === "" ? sentence(event) : `${who.name}: ${sentence(event)}`;
       if (repeats && level === "warn") {
         const missed = this.#repeats.missedBefore(`${name} ${who.key}`);
-        if (missed === undefined) this.#log("debug", name, fields, text);
-        else this.#log(level, name, missed === 0 ? fields : { ...fields, repeated: missed }, text);
-      } else {
-        const shown = ends === undefined || this.#repeats.wasShown(`${ends} ${who.key}`);
-        this.#log(shown ? level : "debug", name, fields, text);
+        if (missed === undefined) return this.#log("debug", name, fields, text);
+        return this.#log(level, name, missed === 0 ? fields : { ...fields, repeated: missed }, text);
       }
+      const shown = ends === undefined || this.#repeats.wasShown(`${ends} ${who.key}`);
+      return this.#log(shown ? level : "debug", name, fields, text);
     });
   }
 
@@ -179,12 +178,13 @@ class EventLog {
     return listen(name, (told) => {
       const { ms = 0, error }: Ended = told;
       const failure = error === undefined ? {} : { error: hideSecrets(describeError(error)) };
-      this.#log("trace", name, { ...fieldsOf(told), ms: Math.round(ms * 1000) / 1000, ...failure }, name);
+      return this.#log("trace", name, { ...fieldsOf(told), ms: Math.round(ms * 1000) / 1000, ...failure }, name);
     });
   }
 
-  #log(level: LogLevel, name: string, fields: object, text: string): void {
-    this.#logger[level]({ event: name, ...fields }, printable(text));
+  /** What the logger gives is given on: a promise that rejects is the listener's. */
+  #log(level: LogLevel, name: string, fields: object, text: string): unknown {
+    return this.#logger[level]({ event: name, ...fields }, printable(text));
   }
 }
 
