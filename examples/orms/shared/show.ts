@@ -6,7 +6,7 @@ import { TABLES } from "./events.ts";
 import { hardCases } from "./hard-cases.ts";
 import { LARGE, type Shop, UNPAYABLE } from "./shop.ts";
 
-const MESSAGES = Number(process.env["SHOW_MESSAGES"] ?? 10_000);
+const MESSAGES = 10_000;
 const AT_ONCE = 500;
 
 /** Rows of the application's tables and of the log, seen from outside. */
