@@ -28,9 +28,8 @@ export interface Link {
 }
 
 export function pages(): Page[] {
-  // The examples of ORMs have packages of their own.
-  const exclude = ["**/node_modules"];
-  const paths = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root, exclude }).sort();
+  const files = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root, exclude: ["**/node_modules"] });
+  const paths = files.sort();
   return paths.map((path) => ({ path, text: readFileSync(join(root, path), "utf8") }));
 }
 
