@@ -383,7 +383,7 @@ export class WalSource {
       }
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
       if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
-      if (stream.failure !== undefined) throw stream.failure;
+      stream.throwIfOver();
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
         if (this.#state === state) this.#state = POLLING;

@@ -1,4 +1,5 @@
 import type { Clock } from "../../../core/contracts.ts";
+import { describeError } from "../../../core/errors.ts";
 import type { Mutex } from "../../../core/mutex.ts";
 import { uuidv7 } from "../../../core/uuid.ts";
 import type { Limit } from "../../../lanes/lane-port.ts";
@@ -99,9 +100,9 @@ export class WalStream implements StreamListener {
     return this.#options.cursor;
   }
 
-  /** Why it is over. */
-  get failure(): unknown {
-    return this.#failure;
+  /** What ended it. */
+  throwIfOver(): void {
+    if (this.#failure !== undefined) throw new Error(describeError(this.#failure), { cause: this.#failure });
   }
 
   get doubtful(): { readonly token: string; readonly prev: string } | undefined {
