@@ -23,6 +23,7 @@ export interface MaintenanceOptions {
   abandonAfterMs: number | undefined;
   receiptRetentionMs: number;
   archive: Archive | undefined;
+  maxRetainedBytes: number;
 }
 
 const CHUNK = 10_000;
@@ -45,7 +46,7 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
         // A role that may not replicate leaves that to others.
-        await dropForgottenSlots(options.sql, names).catch(() => undefined);
+        await dropForgottenSlots(options.sql, names, options.maxRetainedBytes).catch(() => undefined);
         return { rotated, droppedSegments: dropped, ...held };
       } catch (error) {
         throw errorCode(error) === NO_RIGHTS ? withoutRights(error) : explain(error, names.schema);

@@ -87,11 +87,12 @@ export function fitSlot(names: Names, cursor: Cursor, token: string, lsn: Lsn): 
   };
 }
 
-/** What an anchor has left whose answer was lost; no row: it was not written, or not yet. */
+/** What an anchor has left whose answer was lost; no row: it was not written. Waits for one that is being written. */
 export function writtenAnchor(names: Names, cursor: Cursor, token: string): Statement {
   return {
-    text: `select c.seq, c.prev, c.next from ${names.cursor} c
-     where c.id = $1::text::bigint and ${FENCE} = $2::text and c.last_write = $3::text`,
+    text: `with c as materialized (select c.seq, c.prev, c.next, c.last_write from ${names.cursor} c
+       where c.id = $1::text::bigint and ${FENCE} = $2::text for update)
+     select seq, prev, next from c where last_write = $3::text`,
     params: [cursor.id, cursor.fence, token],
   };
 }

@@ -4,11 +4,12 @@ import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { parseLsn, type Lsn } from "./pgoutput.ts";
 import { ReplicationConnection, type ReplicationClient } from "./replication-connection.ts";
-import { WalRefusal } from "./wal-refusal.ts";
+import { ELSEWHERE, WalRefusal } from "./wal-refusal.ts";
 import {
   createSlotCommand,
   databaseName,
   dropSlot,
+  dropSlotCommand,
   endMaking,
   endReader,
   lookAtSlot,
@@ -101,6 +102,11 @@ export class RelaySlot {
       const [row] = await connection.query(command);
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
       this.#throwIfRefused();
+      if ((await this.look()).slot?.ours !== true) {
+        // On another server, or in another database, nobody would look after it.
+        await connection.query(dropSlotCommand(await this.name()));
+        throw new WalRefusal(ELSEWHERE);
+      }
       return { from: parseLsn(row![1]!), after: BigInt(next![0]!) };
     } catch (error) {
       this.#throwIfRefused();

@@ -79,21 +79,27 @@ export function createWal(sql: SqlRunner, names: Names): PostgresWal {
   };
 }
 
-/** Slots of relays of which no process lives that could read them: nobody else would look at them. */
-export async function dropForgottenSlots(sql: SqlRunner, names: Names): Promise<void> {
+/**
+ * Slots of relays of which no process lives that could read them: nobody else would look at them. For a moment they are
+ * left to a process that is about to come back, unless they keep too much.
+ */
+export async function dropForgottenSlots(sql: SqlRunner, names: Names, maxRetainedBytes: number): Promise<void> {
   const [found] = await sql.query(
     "select 1 from pg_catalog.pg_replication_slots where slot_name like 'txbox\\_%' limit 1",
   );
   if (found === undefined) return;
   const database = await databaseName(sql);
+  const readers = `select max(m.lease_until) from ${names.member} m where m.relay = r.name and m.wal is not null`;
   const idle = await sql.query(
-    `select r.name from ${names.relay} r where not exists (select 1 from ${names.member} m
-       where m.relay = r.name and m.wal is not null and m.lease_until > pg_catalog.clock_timestamp() - interval '1 minute')`,
+    `select name, coalesce(until, '-infinity') < pg_catalog.clock_timestamp() - interval '1 minute'
+     from (select r.name, (${readers}) as until from ${names.relay} r) r
+     where coalesce(until, '-infinity') < pg_catalog.clock_timestamp()`,
   );
-  for (const [relay] of idle) {
+  for (const [relay, forLong] of idle) {
     const name = slotName(database, names, relay!);
     const { slot } = await lookAtSlot(sql, names, name);
-    if (slot?.ours === true && slot.activePid === undefined) await dropSlot(sql, name);
+    if (slot?.ours !== true || slot.activePid !== undefined) continue;
+    if (forLong === "t" || slot.retained > maxRetainedBytes) await dropSlot(sql, name);
   }
 }
 

@@ -15,7 +15,7 @@ import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
 import { ReplicationConnection } from "./replication-connection.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
-import { explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
+import { ELSEWHERE, explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
 import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
@@ -219,6 +219,7 @@ export class WalSource {
       await this.#options.fenced.run(() => Promise.resolve());
       if (this.#state !== state) return "nothing";
       this.#ahead = state.stream.ahead;
+      this.#doubtful = state.stream.doubtful;
       this.#state = POLLING;
       return "poll";
     }
@@ -231,6 +232,7 @@ export class WalSource {
 
   #advance(cursor: Cursor): void {
     const state = this.#state;
+    if (this.#options.isInDoubt()) return;
     if (state.phase === "barrier") {
       if (parseSnapshot(cursor.prev).xmin >= state.after) void this.#pass(state, cursor);
     } else if (state.phase === "open") {
@@ -331,7 +333,7 @@ export class WalSource {
       const { slot } = await this.#slot.look();
       if (slot?.confirmed !== from) throw new WalRefusal("The slot was made anew by another process");
       const written = await fenced.run(async () => {
-        if (cursor !== this.#cursor) return false;
+        if (cursor !== this.#cursor || this.#options.isInDoubt()) return false;
         const token = uuidv7();
         const { text, params } = fitSlot(names, cursor, token, from);
         const rows = await this.#orLost(sql.query(text, params));
@@ -379,7 +381,7 @@ export class WalSource {
       requireStreamable(view, names, name);
       const { slot } = view;
       if (slot === undefined || !stream.isReadBy(slot.activePid)) {
-        throw new WalRefusal("The replication connection and the client of the store lead to different servers");
+        throw new WalRefusal(ELSEWHERE);
       }
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
       if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);

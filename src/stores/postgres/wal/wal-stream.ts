@@ -314,7 +314,8 @@ export class WalStream implements StreamListener {
   }
 
   async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
-    if (this.#closed) return;
+    // Since it had its turn.
+    if (this.#closed || this.#options.isInDoubt()) return;
     const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
     const token = uuidv7();
     const lease = `${leaseMs} ms`;
@@ -337,8 +338,9 @@ export class WalStream implements StreamListener {
       }
       this.#doubtful = { token, prev };
       const next = await this.#lookFor(token);
-      if (next === undefined) {
-        this.#end(error, "lost");
+      if (next === undefined || next === "not written") {
+        // Should it be written after all, its token tells.
+        this.#end(error, next === undefined ? "lost" : "failed");
         return;
       }
       row = proof === undefined ? [next] : [String(proof.figures.decoded), next];
@@ -366,13 +368,13 @@ export class WalStream implements StreamListener {
     this.#anchoredEnd = this.#serverEnd;
   }
 
-  /** The snapshot of an anchor whose answer was lost. It may also be written later: then the cursor has its token. */
+  /** The snapshot of an anchor whose answer was lost; undefined: the server has no answer to that either. */
   async #lookFor(token: string): Promise<string | undefined> {
     const { sql, names, clock, cursor, leaseMs } = this.#options;
     const { text, params } = writtenAnchor(names, cursor, token);
     for (const until = clock.monotonic() + leaseMs / 2; clock.monotonic() < until; await clock.sleep(LOOK_MS)) {
-      const [row] = await sql.query(text, params).catch((): (string | null)[][] => []);
-      if (row?.[2] != null) return row[2];
+      const rows = await sql.query(text, params).catch(() => undefined);
+      if (rows !== undefined) return rows[0]?.[2] ?? "not written";
     }
     return undefined;
   }
