@@ -124,6 +124,7 @@ export function createPostgresStore<Client extends PostgresClient | PostgresBrid
   if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
   const replication = replicationSettings(of, options.replication, database);
+  const maxRetainedBytes = options.replication?.maxRetainedBytes ?? GIB;
   const bridge = bridgeOf(client);
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
@@ -170,6 +171,7 @@ export function createPostgresStore<Client extends PostgresClient | PostgresBrid
         abandonAfterMs,
         receiptRetentionMs,
         archive,
+        maxRetainedBytes,
       }),
     ),
     admin: createAdmin({ database, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
