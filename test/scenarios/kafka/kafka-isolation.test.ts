@@ -103,7 +103,7 @@ ofEach("a %s of two topics", SIDE_BY_SIDE, (kind) => {
     // Longer than the session, and than a look at the topics lasts.
     for (let n = 1; n <= 16; n++) {
       await send(living, `l-${n}`);
-      await until(() => got.includes(`l-${n}`), { what: "the living topic", timeoutMs: 2000 });
+      await until(() => got.includes(`l-${n}`), { what: "the living topic", timeoutMs: 10_000 });
       await new Promise((resolve) => setTimeout(resolve, 400));
     }
     const sum = async (): Promise<bigint> => {

@@ -110,10 +110,7 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
     await arrive("open", 10);
     await until(
       async () => (await database.value("select max(done)::text from txbox.cursor where cur is not null")) !== "0",
-      {
-        what: "half a window",
-        timeoutMs: 5000,
-      },
+      { what: "half a window" },
     );
     await database.enqueue(series("fresh", 10));
 
@@ -180,13 +177,13 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
     await using copy = await outboxDatabase({ serverUrl: other.url });
     await copyRows(database.pool, copy.pool);
     pools.use(copy.pool);
-    await until(() => codes().includes("restored_copy"), { what: "the refusal", timeoutMs: 5000 });
+    await until(() => codes().includes("restored_copy"), { what: "the refusal" });
     // Saying goodbye must not make it look sound.
     await relay.stop();
     events = [];
     const next = create(copy);
     await next.start();
-    await until(() => codes().includes("restored_copy"), { what: "the refusal of the next", timeoutMs: 5000 });
+    await until(() => codes().includes("restored_copy"), { what: "the refusal of the next" });
     await copy.store.rebase();
     await copy.enqueue(series("a", 10, 11));
     await arrive("a", 20);

@@ -69,7 +69,7 @@ describe.skipIf(!hasPostgres())("a message that kills the process", () => {
     }
     const child = relayProcess({ url: database.url, leaseMs: 500, batchSize: 50 });
     children.push(child);
-    await until(() => child.sent().length >= 40, { what: "everything", timeoutMs: 8000 });
+    await until(() => child.sent().length >= 40, { what: "everything" });
     for (const key of ["a", "b"]) expect(firstsOf(child.sent(), key)).toEqual(upTo(20));
     expect(await database.store.admin.dead({ relay: "orders" })).toEqual([]);
   }, 60_000);
