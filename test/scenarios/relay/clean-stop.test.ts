@@ -26,7 +26,13 @@ describe.skipIf(!hasPostgres())("SIGTERM", () => {
   });
 
   async function start(config: Partial<ChildConfig> = {}): Promise<RelayProcess> {
-    const child = relayProcess({ url: database.url, leaseMs: LEASE_MS, stopDeadlineMs: STOP_DEADLINE_MS, batchSize: 10, ...config });
+    const child = relayProcess({
+      url: database.url,
+      leaseMs: LEASE_MS,
+      stopDeadlineMs: STOP_DEADLINE_MS,
+      batchSize: 10,
+      ...config,
+    });
     children.push(child);
     await child.waitForLine("ready");
     return child;
