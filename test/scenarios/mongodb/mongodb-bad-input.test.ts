@@ -312,7 +312,7 @@ describe.skipIf(replicaSet.skipped)("retention", () => {
     const left = await documents.find().toArray();
     expect(left.map(({ status }) => String(status)).toSorted()).toEqual(["dead", "failed", "new", "new"]);
     expect((await store.admin.dead({})).length).toBe(1);
-  }, 60_000);
+  });
 });
 
 describe.skipIf(replicaSet.skipped)("order", () => {
@@ -418,5 +418,5 @@ describe.skipIf(replicaSet.skipped)("the primary", () => {
     await relay.stop();
     const firsts = [...new Set(publisher.published.map(({ body }) => Number(body)))];
     expect(firsts).toEqual(Array.from({ length: written }, (_, i) => i + 1));
-  }, 90_000);
+  });
 });

@@ -123,7 +123,7 @@ describe.skipIf(slot.skipped).each(SOURCES)("after a failover, by %s", (source) 
     await Promise.all([a.stop(), c.stop()]);
     for (const key of KEYS) expect(firstsOf(after.sent, key), key).toEqual([2, 3]);
     expect((await on.documents()).map(({ status }) => status as unknown)).toEqual(Array(15).fill("done"));
-  }, 120_000);
+  });
 
   it("the settle of an owner that was paused in mid-publish does not land in the work of its successor", async () => {
     const set = slot.server;
@@ -158,5 +158,5 @@ describe.skipIf(slot.skipped).each(SOURCES)("after a failover, by %s", (source) 
     await c.stop();
     for (const key of KEYS) expect(firstsOf(after.sent, key), key).toEqual([1, 2]);
     expect((await on.documents()).map(({ status }) => status as unknown)).toEqual(Array(10).fill("done"));
-  }, 120_000);
+  });
 });

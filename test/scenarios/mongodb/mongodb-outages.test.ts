@@ -122,7 +122,7 @@ describe.each<Source>(["polling", "stream"])("a database that is in trouble, wit
     }
     await on.stopWriting();
     await on.check();
-  }, 120_000);
+  });
 
   it("is killed in the middle of everything, again and again: all comes, in order", async ({ skip }) => {
     skip(slot.skipped, slot.reason);
@@ -138,7 +138,7 @@ describe.each<Source>(["polling", "stream"])("a database that is in trouble, wit
     await on.stopWriting();
     await on.check();
     expect(on.events.some(({ type }) => type === "failed")).toBe(false);
-  }, 120_000);
+  });
 });
 
 describe("a change stream that is in trouble", () => {
@@ -160,7 +160,7 @@ describe("a change stream that is in trouble", () => {
     } finally {
       await admin.close();
     }
-  }, 120_000);
+  });
 });
 
 /** Those of the relays: they are idle, or wait for something to happen. */

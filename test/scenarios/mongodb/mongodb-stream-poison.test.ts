@@ -69,5 +69,5 @@ describe.skipIf(slot.skipped)("a message by the change stream that kills the pro
       stopped = true;
       await Promise.all(children.map((child) => child.kill()));
     }
-  }, 120_000);
+  });
 });

@@ -157,7 +157,7 @@ describe.skipIf(slot.skipped)("beginning to follow the stream", () => {
       ).toEqual(numbers);
     }
     expect(startsOf(on.events)).toContain("resume");
-  }, 90_000);
+  });
 });
 
 describe.skipIf(slot.skipped)("messages by the stream", () => {

@@ -202,7 +202,7 @@ describe.skipIf(slot.skipped)("operations of an owner that was replaced", () => 
       }
       await heir.leave();
     }
-  }, 120_000);
+  });
 });
 
 describe.skipIf(slot.skipped)("answers that get lost", () => {

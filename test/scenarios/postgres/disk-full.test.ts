@@ -125,5 +125,5 @@ describe.skipIf(disk === undefined)("a disk that is full", () => {
     );
     expect(publisher.firsts("a")).toEqual(committed.map((row) => row.n));
     expect(relay.state().running).toBe(true);
-  }, 90_000);
+  });
 });

@@ -91,7 +91,7 @@ describe.skipIf(slot.skipped)("two owners with the same numbers after a failover
       await heir.settle(again, [PUBLISHED, PUBLISHED, PUBLISHED]);
       await heir.leave();
     });
-  }, 90_000);
+  });
 
   it("nor does it when the new one has died meanwhile: the next one gets its messages", async () => {
     await collide(async ({ there, late }) => {
@@ -108,7 +108,7 @@ describe.skipIf(slot.skipped)("two owners with the same numbers after a failover
       await next.settle(claim, [PUBLISHED, PUBLISHED, PUBLISHED]);
       await next.leave();
     });
-  }, 90_000);
+  });
 });
 
 interface Stage {

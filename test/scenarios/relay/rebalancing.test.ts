@@ -57,7 +57,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
   const shares = async (): Promise<number[]> => [...(await owners()).values()].toSorted((a, b) => b - a);
 
   /** All lanes are owned, by so many processes, none with more than its share. */
-  function balanced(processes: number, timeoutMs = 10_000): Promise<unknown> {
+  function balanced(processes: number, timeoutMs = 30_000): Promise<unknown> {
     const fair = (lanes: readonly number[]): boolean =>
       lanes.length === processes &&
       lanes.reduce((a, b) => a + b, 0) === 64 &&
@@ -101,19 +101,21 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
     const second = await join();
     await balanced(2);
     const third = await join();
+    const joinedAt = performance.now();
     await balanced(3);
-    const leftAt = performance.now();
+    const joinMs = performance.now() - joinedAt;
     second.signal("SIGTERM");
     await second.waitForExit();
-    await balanced(2, 4000);
+    const leftAt = performance.now();
+    await balanced(2);
     // A clean goodbye frees the lanes at once: nobody waited for the lease and then the same time again.
-    expect(performance.now() - leftAt).toBeLessThan(4000);
+    expect(performance.now() - leftAt).toBeLessThan(2 * LEASE_MS + joinMs);
     await third.kill();
-    await balanced(1, LEASE_MS * 4);
+    await balanced(1);
     const sent = await everythingArrived();
     for (const key of KEYS) expect(firstsOf(sent, key)).toEqual(upTo(written));
     expect(odd).toEqual([]);
-  }, 60_000);
+  });
 
   it("idle relays share as well, and one cursor each is left in the end", async () => {
     for (let i = 0; i < 4; i++) await join();
@@ -123,7 +125,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
     await until(async () => (await database.value("select count(*)::int from txbox.cursor")) === 1, {
       what: "one cursor",
     });
-  }, 60_000);
+  });
 
   it("five that come and go at random", async () => {
     write();
@@ -139,7 +141,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
     const sent = await everythingArrived();
     for (const key of KEYS) expect(firstsOf(sent, key)).toEqual(upTo(written));
     expect(odd).toEqual([]);
-  }, 90_000);
+  });
 
   it("one whose clock is an hour wrong neither steals lanes nor loses them", async () => {
     const faketime = await requireCommand("faketime", { apt: "faketime" });
@@ -179,5 +181,5 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
       await database.query("truncate txbox.message");
       written = 0;
     }
-  }, 90_000);
+  });
 });
