@@ -24,7 +24,7 @@ export default defineConfig({
     teardownTimeout: seconds(20),
     projects: [
       project("unit", seconds(30)),
-      project("conformance", seconds(60)),
+      project("conformance", seconds(180)),
       project("scenarios", seconds(240)),
       project("page", seconds(240)),
       project("migrations", seconds(60)),

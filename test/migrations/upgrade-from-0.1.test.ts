@@ -65,7 +65,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.1", () => {
       const relay = startRelayAs01(database.url);
       await until(() => writers.every(({ committed }) => committed.length > 20), {
         what: "writers",
-        timeoutMs: 30_000,
+        timeoutMs: 60_000,
       });
       await new Promise((resolve) => setTimeout(resolve, CONTROL_MS));
       const longest = () => Math.max(...writers.map((writer) => writer.longestMs));
@@ -85,7 +85,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.1", () => {
       const afterwards = writers.map(({ committed }) => committed.length);
       await until(() => writers.every(({ committed }, i) => committed.length > afterwards[i]! + 20), {
         what: "writers after the upgrade",
-        timeoutMs: 30_000,
+        timeoutMs: 60_000,
       });
       await Promise.all([...writers.map((writer) => writer.stop()), waits.stop()]);
       await relay.drain();
@@ -129,7 +129,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.1", () => {
       const store = createPostgresStore({ client: pool });
       const titles: string[] = [];
       const migrating = store.migrator.migrate({ onProgress: ({ title }) => titles.push(title) });
-      await until(() => titles.length > 0, { what: "the migration to begin", timeoutMs: 10_000 });
+      await until(() => titles.length > 0, { what: "the migration to begin", timeoutMs: 60_000 });
       // Others write meanwhile, though the migration needs locks on the log.
       const waits = await watchWriterWaits(database.url);
       const writer = startWriterAs01(database.url);

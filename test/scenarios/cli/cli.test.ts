@@ -168,7 +168,7 @@ describe.skipIf(!hasPostgres())("txbox on PostgreSQL", () => {
     await must("migrate");
     await drain("watched");
     await using watch = startCli(["status", "--watch", "0.2", "--json"], { env });
-    await until(() => watch.stdout.length >= 3, { what: "three looks", timeoutMs: 20_000 });
+    await until(() => watch.stdout.length >= 3, { what: "three looks", timeoutMs: 60_000 });
     expect(JSON.parse(watch.stdout[2]!)).toMatchObject({ relays: [{ name: "bus" }] });
     watch.signal("SIGINT");
     expect(await watch.waitForExit()).toEqual({ code: 0, signal: null });

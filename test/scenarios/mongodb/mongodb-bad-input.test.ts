@@ -411,7 +411,7 @@ describe.skipIf(replicaSet.skipped)("the primary", () => {
     await until(() => publisher.published.length > 20, { what: "messages before" });
     await replicaSet.server.stepDown();
     const before = publisher.published.length;
-    await until(() => publisher.published.length > before + 20, { what: "messages after", timeoutMs: 30_000 });
+    await until(() => publisher.published.length > before + 20, { what: "messages after", timeoutMs: 60_000 });
     writing.abort();
     await writer;
     await until(() => new Set(publisher.published.map(({ id }) => id)).size === written, { what: "all of them" });

@@ -118,7 +118,7 @@ describe.each<Source>(["polling", "stream"])("a database that is in trouble, wit
       await sleep(LEASE_MS + 700 * i);
       signal(pid ?? 0, "SIGCONT");
       const before = on.journal.length;
-      await until(() => on.journal.length > before + 20, { what: "messages afterwards", timeoutMs: 30_000 });
+      await until(() => on.journal.length > before + 20, { what: "messages afterwards", timeoutMs: 60_000 });
     }
     await on.stopWriting();
     await on.check();
@@ -129,7 +129,7 @@ describe.each<Source>(["polling", "stream"])("a database that is in trouble, wit
     await using on = await show(source);
     for (let i = 0; i < 3; i++) {
       const before = on.journal.length;
-      await until(() => on.journal.length > before + 20, { what: "messages", timeoutMs: 30_000 });
+      await until(() => on.journal.length > before + 20, { what: "messages", timeoutMs: 60_000 });
       await slot.server.kill();
       await sleep(i * 800);
       await slot.server.restart();
@@ -149,7 +149,7 @@ describe("a change stream that is in trouble", () => {
     try {
       for (const kill of [killCursors, killSessions, () => slot.server.stepDown(), killCursors, killSessions]) {
         const before = on.journal.length;
-        await until(() => on.journal.length > before + 30, { what: "messages", timeoutMs: 30_000 });
+        await until(() => on.journal.length > before + 30, { what: "messages", timeoutMs: 60_000 });
         await kill(admin);
       }
       await sleep(500);

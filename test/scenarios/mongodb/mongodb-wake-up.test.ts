@@ -42,7 +42,7 @@ describe("the change stream", () => {
         await sleep(300);
         return publisher.published.length > 0;
       },
-      { what: "the first wake-up", timeoutMs: 20_000 },
+      { what: "the first wake-up", timeoutMs: 60_000 },
     );
     // Looks follow a message ever more slowly, the last ones after four and after eight seconds: in between, it sleeps.
     await sleep(5000);
@@ -51,7 +51,7 @@ describe("the change stream", () => {
     await published(before + 1, 2000);
     await slot.server.kill();
     // The driver takes the stream up again by itself, unless it finds no server for a while.
-    await until(() => events.some(({ type }) => type === "wake_up_lost"), { what: "the loss", timeoutMs: 20_000 });
+    await until(() => events.some(({ type }) => type === "wake_up_lost"), { what: "the loss", timeoutMs: 60_000 });
     await slot.server.restart();
     await enqueue(database, 2);
     await published(before + 2, 40_000);

@@ -198,7 +198,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
         while (!ended.signal.aborted) {
           const startedAt = performance.now();
           await scene.database.enqueue(series("live", 1, ++sent));
-          await until(() => publisher.sent.length >= sent, { what: "a live message", timeoutMs: 20_000 });
+          await until(() => publisher.sent.length >= sent, { what: "a live message", timeoutMs: 60_000 });
           longest = Math.max(longest, performance.now() - startedAt);
         }
       })();

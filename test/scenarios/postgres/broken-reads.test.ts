@@ -221,7 +221,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     await relay.start();
     // Small ones, so that it reads several batches at once from now on.
     await database.enqueue(series("a", 1000));
-    await until(() => count === 1000, { what: "small messages", timeoutMs: 30_000 });
+    await until(() => count === 1000, { what: "small messages", timeoutMs: 60_000 });
     const before = held.at(-1)!;
     await using writer = await database.connect();
     await writer.query("begin");
@@ -232,7 +232,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
         Array.from({ length: 10 }, () => message),
       );
     await writer.query("commit");
-    await until(() => count === 1000 + large, { what: "large messages", timeoutMs: 30_000 });
+    await until(() => count === 1000 + large, { what: "large messages", timeoutMs: 60_000 });
     expect(Math.max(...held) - before).toBeLessThan(20_000_000);
   });
 });

@@ -102,7 +102,7 @@ describe.skipIf(slot.skipped)("two owners with the same numbers after a failover
           await next.tend();
           return (await next.claim("retry")) ?? (await next.claim("new"));
         },
-        { what: "the messages of the dead owner", timeoutMs: 15_000 },
+        { what: "the messages of the dead owner", timeoutMs: 60_000 },
       );
       expect(numbers(claim.messages)).toEqual([1, 2, 3]);
       await next.settle(claim, [PUBLISHED, PUBLISHED, PUBLISHED]);

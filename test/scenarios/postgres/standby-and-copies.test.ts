@@ -56,7 +56,7 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
 
   const codes = () => events.flatMap((event) => (event.type === "store_error" ? [event.code] : []));
   const arrive = (key: string, count: number) =>
-    until(() => publisher.firsts(key).length >= count, { what: `${count} of ${key}`, timeoutMs: 15_000 });
+    until(() => publisher.firsts(key).length >= count, { what: `${count} of ${key}`, timeoutMs: 60_000 });
 
   it.each(["a new relay", "a relay with a history"])(
     "a standby is refused for %s, which goes on once it is promoted",

@@ -111,7 +111,7 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
         await add("retried", "txbox-id", "m-2");
         await until(() => got.length === 2, { what: "both deliveries" });
         const second = await subscribe(slow, options);
-        await until(async () => (await pending()) === 0, { what: "the end of both", timeoutMs: 10_000 + 2 * waitMs });
+        await until(async () => (await pending()) === 0, { what: "the end of both", timeoutMs: 60_000 + 2 * waitMs });
         await Promise.all([first.stop(), second.stop()]);
         return bodiesOf().toSorted();
       };
@@ -147,7 +147,7 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
       await settled();
       await probe.command("FLUSHALL");
       await add("after");
-      await until(() => got.length === 2, { what: "the message after", timeoutMs: 15_000 });
+      await until(() => got.length === 2, { what: "the message after", timeoutMs: 60_000 });
     });
 
     it("holds no more than its prefetch", async () => {
@@ -198,7 +198,7 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
       await sleep(1200);
       slot.server.resume();
       await add("2");
-      await until(() => got.length === 2, { what: "the second", timeoutMs: 15_000 });
+      await until(() => got.length === 2, { what: "the second", timeoutMs: 60_000 });
       await settled();
     });
 

@@ -53,7 +53,7 @@ describe.skipIf(!hasPostgres())("a message that kills the process", () => {
     expect(deaths()).toBeLessThanOrEqual(6);
     await database.enqueue(series("c", 100));
     const before = deaths();
-    await until(() => firstsOf(sent(), "c").length === 100, { what: "later messages", timeoutMs: 20_000 });
+    await until(() => firstsOf(sent(), "c").length === 100, { what: "later messages", timeoutMs: 60_000 });
     expect(deaths()).toBe(before);
   });
 
