@@ -10,11 +10,11 @@ export interface StallMeter {
  * stood still for the time of its lease has lost it, as it should: that is no fault of it.
  */
 export function measureStalls(ask: () => Promise<unknown>): StallMeter {
-  let ended = false;
+  const ended = new AbortController();
   let longestMs = 0;
   const measuring = (async () => {
     let answeredAt = performance.now();
-    while (!ended) {
+    while (!ended.signal.aborted) {
       await sleep(10);
       await ask();
       const now = performance.now();
@@ -26,7 +26,7 @@ export function measureStalls(ask: () => Promise<unknown>): StallMeter {
   measuring.catch(() => undefined);
   return {
     async end() {
-      ended = true;
+      ended.abort();
       await measuring;
       return longestMs;
     },

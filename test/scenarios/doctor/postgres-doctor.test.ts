@@ -71,12 +71,12 @@ function fresh(): Promise<OutboxDatabase> {
 }
 
 /** All tables and what is in them, with the transactions that wrote or locked it: one that was written again differs. */
-async function everyRowOf({ query }: OutboxDatabase): Promise<string> {
-  const tables = await query<{ name: string }>(
+async function everyRowOf(of: OutboxDatabase): Promise<string> {
+  const tables = await of.query<{ name: string }>(
     `select c.oid::regclass::text as name, c.xmin::text from pg_class c
      where c.relkind in ('r', 'S') and c.relnamespace = 'txbox'::regnamespace order by c.oid`,
   );
-  const rows = tables.map(({ name }) => query(`select ctid, xmin, xmax, t.* from ${name} t order by ctid`));
+  const rows = tables.map(({ name }) => of.query(`select ctid, xmin, xmax, t.* from ${name} t order by ctid`));
   return JSON.stringify([tables, await Promise.all(rows)]);
 }
 

@@ -58,8 +58,8 @@ const publisher: Publisher = {
           blocked = true;
           say("blocking", messages.length);
           const endsAt = performance.now() + (config.blockMs ?? 0);
-          const { blockUntil } = config;
-          while (performance.now() < endsAt && (blockUntil === undefined || !existsSync(blockUntil)));
+          const isOver = (): boolean => config.blockUntil !== undefined && existsSync(config.blockUntil);
+          while (performance.now() < endsAt && !isOver());
           const mayBegin = progress?.mayBegin();
           // Its timer gets its turn.
           await new Promise((resolve) => setTimeout(resolve, 5));
