@@ -1,12 +1,7 @@
 export { createOutbox, type Outbox, type OutboxOptions } from "./outbox/outbox.ts";
 export { createRelay, type DrainOptions, type DrainResult, type Relay, type RelayState } from "./relay/relay.ts";
-export {
-  replay,
-  type ReplayFilter,
-  type ReplayOptions,
-  type ReplayProgress,
-  type ReplayReport,
-} from "./relay/replay.ts";
+export { replay, type ReplayReport } from "./relay/replay.ts";
+export type { ReplayFilter, ReplayOptions, ReplayProgress } from "./relay/replay-options.ts";
 export { createReconciler, type Found, type Reconciler, type ReconcilerOptions } from "./outbox/reconciler.ts";
 export type * from "./core/events.ts";
 export { runWithin } from "./core/channels.ts";
@@ -37,21 +32,35 @@ export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./i
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
 export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";
 export { publishByKey, type ByKeyOptions } from "./core/by-key.ts";
-export { defineEvents, type Events } from "./core/event-map.ts";
+export { defineEvents, type Contracts, type Events } from "./core/event-map.ts";
+export type { EventContract } from "./core/event-contract.ts";
+export type { Contract, ContractsOf, EventDefinition } from "./core/contract.ts";
+export type { FromJson } from "./core/from-json.ts";
+export type { SchemaIssue, SchemaResult, StandardSchema } from "./core/standard-schema.ts";
 export type {
   AnyEvents,
   Cause,
   EventMap,
   HandledMessage,
+  HandledPayload,
   Headers,
   IncomingMessage,
   Message,
+  NewContractMessage,
   NewMessage,
+  NewMessageFields,
   NewMessageOf,
 } from "./core/message.ts";
 export type { SqlTransaction } from "./core/sql-transaction.ts";
 export type * from "./core/contracts.ts";
-export { PermanentError, TxboxError, UnavailableError, type ErrorCode, type ErrorDetails } from "./core/errors.ts";
+export {
+  PermanentError,
+  TxboxError,
+  UnavailableError,
+  type ErrorCode,
+  type ErrorDetails,
+  type PayloadIssue,
+} from "./core/errors.ts";
 export {
   defineConfig,
   type DatabaseConfig,

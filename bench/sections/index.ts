@@ -8,6 +8,7 @@ import * as inbox from "./inbox.ts";
 import * as latency from "./latency.ts";
 import * as mongodb from "./mongodb.ts";
 import * as operations from "./operations.ts";
+import * as page from "./page.ts";
 import * as peers from "./peers.ts";
 
 interface Section {
@@ -26,6 +27,7 @@ export type SectionName =
   | "backlog"
   | "failing"
   | "operations"
+  | "page"
   | "peers"
   | "brokers"
   | "mongodb";
@@ -39,6 +41,7 @@ export const SECTIONS: Record<SectionName, Section> = {
   backlog: { ...backlog, byDefault: true },
   failing: { ...failing, byDefault: "full" },
   operations: { ...operations, byDefault: "full" },
+  page: { ...page, byDefault: "full" },
   // Part of drain already.
   peers: { ...peers, byDefault: false },
   // The servers alone take a quarter of a quick run to start.

@@ -1,7 +1,15 @@
 import { isDate } from "node:util/types";
 import type { Publisher, Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
-import { rejectUnknownOptions, requireFunction, requireInteger, requireName } from "../core/options.ts";
+import {
+  rejectUnknownOptions,
+  requireFunction,
+  requireInteger,
+  requireName,
+  requireSignal,
+  requireText,
+  requireTexts,
+} from "../core/options.ts";
 import { valueKind } from "../core/value-kind.ts";
 import type { AuditFinding, AuditProgress } from "./audit-report.ts";
 
@@ -70,6 +78,10 @@ export function checkAuditOptions(options: AuditOptions): void {
     throw invalid(field, `must be a store, got ${valueKind(options[field])}`, `Pass { ${field}: store }`);
   }
   requireName(of, "consumer", options.consumer);
+  for (const field of ["streams", "types"] as const)
+    if (options[field] !== undefined) requireTexts(of, field, options[field]);
+  if (options.relay !== undefined) requireText(of, "relay", options.relay);
+  if (options.signal !== undefined) requireSignal(of, "signal", options.signal);
   const { since, until = new Date(), graceMs = 0, lateMs = 0, limit = 0, rate = 1, requeue } = options;
   for (const [field, value] of Object.entries({ since, until })) {
     if (!isDate(value) || Number.isNaN(value.getTime()))

@@ -1,3 +1,4 @@
+import { isDate } from "node:util/types";
 import { TxboxError } from "./errors.ts";
 import { shownValue, valueKind } from "./value-kind.ts";
 
@@ -65,6 +66,37 @@ export function requireFunction(of: string, name: string, value: unknown, fix: s
     field: name,
     fix,
   });
+}
+
+export function requireText(of: string, name: string, value: unknown): void {
+  if (typeof value === "string" && value !== "") return;
+  throw wrong(of, name, "must be a text that is not empty", value, `Give ${name} a value, or leave it out`);
+}
+
+/** A list with at least one text in it. */
+export function requireTexts(of: string, name: string, value: unknown): void {
+  const isList = Array.isArray(value) && value.length > 0;
+  if (isList && value.every((one: unknown) => typeof one === "string" && one !== "")) return;
+  throw wrong(of, name, "must be a list of texts", value, `Write ${name}: ["…"], or leave it out`);
+}
+
+export function requireSwitch(of: string, name: string, value: unknown): void {
+  if (typeof value === "boolean") return;
+  throw wrong(of, name, "must be true or false", value, `Write ${name}: true, or leave it out`);
+}
+
+export function requireTime(of: string, name: string, value: unknown): void {
+  if (isDate(value) && !Number.isNaN(value.getTime())) return;
+  throw wrong(of, name, "must be a Date", value, `Pass ${name}: new Date(…), or leave it out`);
+}
+
+export function requireSignal(of: string, name: string, value: unknown): void {
+  if (value instanceof AbortSignal) return;
+  throw wrong(of, name, "must be an AbortSignal", value, `Pass ${name}: controller.signal, or leave it out`);
+}
+
+function wrong(of: string, field: string, what: string, value: unknown, fix: string): TxboxError {
+  return new TxboxError("invalid_option", `${of}: ${field} ${what}, got ${shownValue(value)}`, { field, fix });
 }
 
 /** The name in `known` with the fewest edits, if it is near enough to be a slip. */

@@ -7,7 +7,7 @@ export interface SlotUse {
   place: Place;
   readonly startedAt: number;
   /** Called once when it takes much longer than others do; undefined: nothing is done about it. */
-  readonly onLong: (() => void) | undefined;
+  onLong: (() => void) | undefined;
   /** It takes much longer than others do. */
   long: boolean;
 }
@@ -77,6 +77,8 @@ export class PublishSlots {
   /** Ends a message; its place stays taken. */
   end(use: SlotUse, key: string | undefined, published: boolean): void {
     this.#running.delete(use);
+    // The table of a set outlives what it held, and would keep the whole batch from the collector of garbage.
+    use.onLong = undefined;
     if (published) this.#usualMs = this.#usualMs * 0.9 + (performance.now() - use.startedAt) * 0.1;
     if (key === undefined) return;
     this.#goodKeys.delete(key);

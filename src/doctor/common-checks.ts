@@ -1,9 +1,11 @@
 import type { HealthCheck, RelayInfo, Store, Symptom } from "../core/contracts.ts";
 import { shellWord } from "../core/pasted.ts";
-import { formatMs } from "../core/plain-words.ts";
+import { formatMs, plural } from "../core/plain-words.ts";
 
 const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
+/** So many streams or consumers are named. */
+const MOST_NAMED = 5;
 
 /** What can be wrong with every store, seen through its admin. */
 export function commonChecks({ admin }: Store): readonly HealthCheck[] {
@@ -77,6 +79,30 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
         }
         return symptoms;
       },
+    },
+    {
+      name: "unread_streams",
+      looksAt: "streams that no relay reads",
+      needs: "tables",
+      run: async () =>
+        (await admin.figures()).unread.slice(0, MOST_NAMED).map(({ stream, oldestAgeMs }) => ({
+          severity: "warning",
+          finding: `No relay reads the stream ${stream}, and its first message has waited ${formatMs(oldestAgeMs)}`,
+          consequence: "Nothing delivers its messages, and they go when their retention is over",
+          fix: "Start a relay that reads it: txbox relay NAME. Or correct the name of the stream, or `streams` of a relay",
+        })),
+    },
+    {
+      name: "failed_receipts",
+      looksAt: "receipts of attempts that failed and were not made good",
+      needs: "tables",
+      run: async () =>
+        ((await admin.figures()).failedReceipts ?? []).slice(0, MOST_NAMED).map(({ consumer, count }) => ({
+          severity: "warning",
+          finding: `Consumer "${consumer}" has ${count === 1 ? "1 receipt of a failed attempt" : `${plural(count, "receipt")} of failed attempts`}`,
+          consequence: "These messages have not taken effect: they are tried again, or were given up as dead letters",
+          fix: `See their errors: txbox audit --from STORE --consumer ${shellWord(consumer)}, where STORE is the database of the sender. Mend the cause`,
+        })),
     },
   ];
 }

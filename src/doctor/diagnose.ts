@@ -1,7 +1,7 @@
 import type { HealthCheck, Severity, Store, Symptom } from "../core/contracts.ts";
 import { systemClock } from "../core/clock.ts";
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
-import { rejectUnknownOptions, requireInteger } from "../core/options.ts";
+import { nearest, rejectUnknownOptions, requireInteger, requireTexts } from "../core/options.ts";
 import { commonChecks } from "./common-checks.ts";
 
 /** A finding of the doctor, by the name of the check that made it. */
@@ -27,6 +27,7 @@ export async function diagnose(store: Store, options: DiagnoseOptions = {}): Pro
   rejectUnknownOptions("diagnose", options, ["timeoutMs", "only"]);
   const { timeoutMs = DEFAULT_TIMEOUT_MS, only } = options;
   requireInteger("diagnose", "timeoutMs", timeoutMs, 1);
+  requireKnown(store, only);
   const found: Diagnosis[] = [];
   const reach = await lookAtSchema(store, timeoutMs);
   found.push(...reach.found);
@@ -38,6 +39,20 @@ export async function diagnose(store: Store, options: DiagnoseOptions = {}): Pro
   const wanted =
     only === undefined ? found : found.filter(({ check }) => reach.has === "nothing" || only.includes(check));
   return wanted.toSorted((a, b) => RANK.indexOf(a.severity) - RANK.indexOf(b.severity));
+}
+
+/** A misspelt check must not look like one that found nothing. */
+function requireKnown(store: Store, only: readonly string[] | undefined): void {
+  if (only === undefined) return;
+  requireTexts("diagnose", "only", only);
+  const names = checkList(store).map(({ name }) => name);
+  const unknown = only.find((name) => !names.includes(name));
+  if (unknown === undefined) return;
+  const near = nearest(unknown, names);
+  throw new TxboxError("invalid_option", `diagnose: there is no check "${unknown}"`, {
+    field: "only",
+    fix: near === undefined ? `There are ${names.join(", ")}` : `Did you mean "${near}"?`,
+  });
 }
 
 function checksOf(store: Store): readonly HealthCheck[] {
@@ -107,9 +122,7 @@ function notCarriedOut(check: string, error: unknown): Diagnosis {
   };
 }
 
-class Late extends Error {
-  override readonly name = "Late";
-}
+class Late extends Error {}
 
 async function withLimit<T>(answer: Promise<T>, ms: number): Promise<T> {
   const over = new AbortController();

@@ -7,7 +7,7 @@ import { leaseLost } from "./relay-errors.ts";
 import type { Settler } from "./settler.ts";
 
 /** The part of a lease in which messages may be published: the rest is for what was sent before its end. */
-const USABLE = 0.8;
+export const USABLE = 0.8;
 /** Lanes change hands and commands are carried out after this time, though attempts that take long go on. */
 const PATIENCE_MS = 1000;
 

@@ -6,6 +6,7 @@ import { rejectUnknownOptions, requireFunction } from "../core/options.ts";
 import { printable } from "../core/printable.ts";
 import {
   batchSentence,
+  inboxSentence,
   maintenanceSentence,
   reconcilerSentence,
   relaySentence,
@@ -97,6 +98,7 @@ const EVENTS: { readonly [Name in EventName]: EventRule<Channels[Name]> } = {
   "txbox:subscriber:outage": { level: "warn", repeats: true, ...subscriber },
   "txbox:subscriber:recovered": { level: "info", ends: "txbox:subscriber:outage", ...subscriber },
   "txbox:subscriber:stopped": { level: "info", ends: "txbox:subscriber:outage", ...subscriber },
+  "txbox:inbox:newer_version": { level: "warn", repeats: true, sentence: inboxSentence },
   "txbox:reconciler:reconciled": {
     level: ({ enqueued }) => (enqueued > 0 ? "info" : "debug"),
     sentence: reconcilerSentence,
@@ -165,12 +167,11 @@ class EventLog {
       const text = who.name === "" ? sentence(event) : `${who.name}: ${sentence(event)}`;
       if (repeats && level === "warn") {
         const missed = this.#repeats.missedBefore(`${name} ${who.key}`);
-        if (missed === undefined) this.#log("debug", name, fields, text);
-        else this.#log(level, name, missed === 0 ? fields : { ...fields, repeated: missed }, text);
-      } else {
-        const shown = ends === undefined || this.#repeats.wasShown(`${ends} ${who.key}`);
-        this.#log(shown ? level : "debug", name, fields, text);
+        if (missed === undefined) return this.#log("debug", name, fields, text);
+        return this.#log(level, name, missed === 0 ? fields : { ...fields, repeated: missed }, text);
       }
+      const shown = ends === undefined || this.#repeats.wasShown(`${ends} ${who.key}`);
+      return this.#log(shown ? level : "debug", name, fields, text);
     });
   }
 
@@ -179,12 +180,13 @@ class EventLog {
     return listen(name, (told) => {
       const { ms = 0, error }: Ended = told;
       const failure = error === undefined ? {} : { error: hideSecrets(describeError(error)) };
-      this.#log("trace", name, { ...fieldsOf(told), ms: Math.round(ms * 1000) / 1000, ...failure }, name);
+      return this.#log("trace", name, { ...fieldsOf(told), ms: Math.round(ms * 1000) / 1000, ...failure }, name);
     });
   }
 
-  #log(level: LogLevel, name: string, fields: object, text: string): void {
-    this.#logger[level]({ event: name, ...fields }, printable(text));
+  /** What the logger gives is given on: a promise that rejects is the listener's. */
+  #log(level: LogLevel, name: string, fields: object, text: string): unknown {
+    return this.#logger[level]({ event: name, ...fields }, printable(text));
   }
 }
 

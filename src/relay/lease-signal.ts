@@ -5,22 +5,23 @@ import { TxboxError } from "../core/errors.ts";
 export interface LeaseSignal {
   /** Aborts when the lease is over or a stop has reached its deadline; its reason says which. */
   readonly signal: AbortSignal;
-  /** The lease is over by the clock, or the claim is void. */
-  readonly lost: boolean;
   /** Answered by the clock: after a pause of the whole process, the timer of the signal comes too late. */
   readonly mayBegin: () => boolean;
   dispose(): void;
 }
 
-export function leaseSignal(
-  session: Pick<QueueSession, "validUntil" | "isCurrent">,
-  claim: Claim,
-  clock: Clock,
-  stop: AbortSignal,
-): LeaseSignal {
+type Lease = Pick<QueueSession, "validUntil" | "isCurrent">;
+
+/** The lease is over by the clock, or the claim is void. */
+export function isLeaseLost(session: Lease, claim: Claim, clock: Clock): boolean {
+  return clock.monotonic() >= session.validUntil || !session.isCurrent(claim);
+}
+
+export function leaseSignal(session: Lease, claim: Claim, clock: Clock, stop: AbortSignal): LeaseSignal {
   const controller = new AbortController();
   const { signal } = controller;
-  const isLost = (): boolean => clock.monotonic() >= session.validUntil || !session.isCurrent(claim);
+  // Let go of at the end: the collector of garbage comes late to signals, and thousands of messages would stay with them.
+  let held: Claim | undefined = claim;
   const atDeadline = (): void => controller.abort(new Error("the stop has reached its deadline"));
   let timer: NodeJS.Timeout | undefined;
   const watch = (): void => {
@@ -33,11 +34,9 @@ export function leaseSignal(
   stop.addEventListener("abort", atDeadline, { once: true });
   return {
     signal,
-    get lost() {
-      return isLost();
-    },
-    mayBegin: () => !signal.aborted && !isLost(),
+    mayBegin: () => held !== undefined && !signal.aborted && !isLeaseLost(session, held, clock),
     dispose() {
+      held = undefined;
       clearTimeout(timer);
       stop.removeEventListener("abort", atDeadline);
     },

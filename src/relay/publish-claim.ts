@@ -5,7 +5,7 @@ import type { Claim, Outcome, PublishProgress, PublishResult, QueueSession } fro
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
 import { whyUnreadable } from "../core/readable-message.ts";
-import { leaseSignal, type LeaseSignal } from "./lease-signal.ts";
+import { isLeaseLost, leaseSignal, type LeaseSignal } from "./lease-signal.ts";
 import type { PublishOperation } from "../core/events.ts";
 import type { RelaySettings } from "./relay-options.ts";
 import type { RouteOutages } from "./route-outages.ts";
@@ -144,12 +144,12 @@ class ClaimPublication {
     let results: Results;
     let thrown: TargetOut | undefined;
     try {
-      if (lease.lost) throw leaseRanOut(settings.name);
+      if (this.#leaseLost) throw leaseRanOut(settings.name);
       results = await this.#sendTold(batch, lease, told);
       if (results.length !== batch.length) throw wrongResults(batch.length, results.length);
     } catch (error) {
       lease.dispose();
-      if (lease.lost) throw leaseRanOut(settings.name);
+      if (this.#leaseLost) throw leaseRanOut(settings.name);
       // What was told before is known all the same.
       results = told?.ended() ?? [];
       thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
@@ -157,7 +157,11 @@ class ClaimPublication {
     const out = this.#note(indices, results, told) ?? thrown;
     if (thrown !== undefined && this.#declareUnreadableDead(indices)) return undefined;
     // A lease that is over says nothing of the target: the next round sees it.
-    return out !== undefined && lease.lost ? "lease over" : out;
+    return out !== undefined && this.#leaseLost ? "lease over" : out;
+  }
+
+  get #leaseLost(): boolean {
+    return isLeaseLost(this.#context.session, this.#claim, this.#settings.clock);
   }
 
   /** After a publisher threw: what cannot be read may be why, and would be for ever. Whether there was any. */

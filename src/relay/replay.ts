@@ -2,60 +2,14 @@ import { createHash } from "node:crypto";
 import { backoffMs } from "../core/backoff.ts";
 import { systemClock } from "../core/clock.ts";
 import type { UnreadableLine } from "../core/archive-lines.ts";
-import type { Publisher, PublishResult } from "../core/contracts.ts";
+import type { PublishResult } from "../core/contracts.ts";
 import { replayHeaders, type ReplayHeaders } from "../core/replay-header.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Message } from "../core/message.ts";
-import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { Pace } from "../core/pace.ts";
 import { readArchive } from "../core/read-archive.ts";
 import { ABORTED, LATE, settledWithin } from "../core/settled-within.ts";
-
-/** Only messages that match every field that is there. */
-export interface ReplayFilter {
-  /** Default: all but what inboxes have stored, as for a relay. */
-  streams?: readonly string[];
-  type?: string;
-  key?: string;
-  aggregateType?: string;
-  aggregateId?: string;
-  correlationId?: string;
-  id?: string;
-  /** Enqueued from then on. */
-  since?: Date;
-  /** Enqueued before. */
-  until?: Date;
-  /** Only what follows this position: where a replay that was stopped goes on. */
-  after?: bigint;
-}
-
-export interface ReplayOptions {
-  /** Archive files in the order of their messages, or a function that reads messages, such as `() => store.readLog({ since })`. */
-  from: readonly string[] | (() => AsyncIterable<Message>);
-  publisher: Publisher;
-  filter?: ReplayFilter;
-  /** Messages per second. Default 100. */
-  rate?: number;
-  /** New ids, made of the old ones: the same each time. Default: the ids stay, and inboxes drop what they have receipts for. */
-  newIds?: boolean;
-  /** Send again what is a replay itself. Default: such messages are refused before anything is sent. */
-  includeReplays?: boolean;
-  /** Look and count, send nothing. */
-  dryRun?: boolean;
-  /** Give up when nothing has gone through for so long. Default 60 s. */
-  patienceMs?: number;
-  onProgress?: (progress: ReplayProgress) => void;
-  /** Ends it after the messages that are on their way. */
-  signal?: AbortSignal;
-}
-
-export interface ReplayProgress {
-  sent: number;
-  /** How many there are. */
-  found: number;
-  /** The position of the last one that went out. */
-  position: bigint;
-}
+import { checkReplayOptions, type ReplayFilter, type ReplayOptions } from "./replay-options.ts";
 
 export interface ReplayReport {
   /** Messages that match. */
@@ -81,56 +35,16 @@ const BATCH = 100;
 /** A publisher that was told to end its batch has this long for it. */
 const GOODBYE_MS = 5000;
 const BACKOFF = { baseMs: 100, maxMs: 5000 };
-const KNOWN: readonly (keyof ReplayOptions)[] = [
-  "from",
-  "publisher",
-  "filter",
-  "rate",
-  "newIds",
-  "includeReplays",
-  "dryRun",
-  "patienceMs",
-  "onProgress",
-  "signal",
-];
-const FILTERS: readonly (keyof ReplayFilter)[] = [
-  "streams",
-  "type",
-  "key",
-  "aggregateType",
-  "aggregateId",
-  "correlationId",
-  "id",
-  "since",
-  "until",
-  "after",
-];
-
 /**
  * Sends messages of an archive or of the log again, in order, straight to a publisher. All of them are read before the first
  * is sent: a damaged archive, or a message that is a replay itself, is refused as a whole. Each carries `replayOf`, the id
  * that it had, and `replayedAt` in its headers. Rejects when the target takes nothing for a while, and says where to go on.
  */
 export async function replay(options: ReplayOptions): Promise<ReplayReport> {
-  check(options);
+  checkReplayOptions(options);
   const report = await survey(options);
   if (options.dryRun !== true && report.found > 0) await new Sending(options, report).run();
   return report;
-}
-
-function check(options: ReplayOptions): void {
-  rejectUnknownOptions("replay", options, KNOWN);
-  const { from, publisher, filter = {}, rate = 1, patienceMs = 1 } = options;
-  if (!Array.isArray(from))
-    requireFunction("replay", "from", from, "Pass archive files or () => store.readLog({ since })");
-  if (typeof publisher?.publish !== "function")
-    throw new TxboxError("invalid_option", "replay needs a publisher", {
-      field: "publisher",
-      fix: "Pass that of a relay",
-    });
-  rejectUnknownOptions("replay filter", filter, FILTERS);
-  requireInteger("replay", "rate", rate, 1, 1_000_000);
-  requireInteger("replay", "patienceMs", patienceMs, 1);
 }
 
 async function survey(options: ReplayOptions): Promise<ReplayReport> {

@@ -109,6 +109,11 @@ export const auditCommand: Command = defineCommand({
         context.output.note(`txbox: ${report.requeued.failed} of the missing messages were not sent again`);
         return EXIT.failed;
       }
+      const limits = [flags.streams && "streams", flags.types && "types"].filter((one) => one !== undefined);
+      if (report.checked === 0 && limits.length > 0)
+        context.output.note(
+          `txbox: No message of these ${limits.join(" and ")} was enqueued in that time. Are the names right?`,
+        );
       if (report.clean) return EXIT.ok;
       context.output.note("txbox: not everything has arrived, or could be judged");
       return EXIT.found;

@@ -1,8 +1,10 @@
 import type { Admin, BlockedKey, BlockedPlace, BlockedQuery } from "../../core/contracts.ts";
+import { TxboxError } from "../../core/errors.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { formatTable } from "../format-table.ts";
 import { formatAge, formatMs } from "../format-values.ts";
 import { jsonText } from "../json-text.ts";
+import { suggestion } from "../parse-flags.ts";
 
 /** Keys are read and printed so many at a time. */
 const PAGE = 500;
@@ -43,11 +45,20 @@ export const blockedCommand: Command = defineCommand({
       await output.piece(text);
       found += page.length;
     }
+    if (found === 0 && relay !== undefined) await requireRelay(admin, relay);
     if (output.json) await output.piece(`${found === 0 ? open : "\n  "}]\n}\n`);
     else if (found === 0) output.text("No key is blocked.\n");
     else if (found >= limit) output.note(`There may be more than these ${limit}: see --limit.`);
   },
 });
+
+/** A misspelt relay must not look like one without blocked keys. */
+async function requireRelay(admin: Admin, name: string): Promise<void> {
+  const names = (await admin.relays()).map((relay) => relay.name);
+  if (names.includes(name)) return;
+  const fix = names.length === 0 ? "None has been started yet" : suggestion(name, names);
+  throw new TxboxError("not_found", `There is no relay "${name}"`, { field: "relay", fix });
+}
 
 async function* pages(admin: Admin, query: BlockedQuery, limit: number): AsyncGenerator<BlockedKey[]> {
   let after: BlockedPlace | undefined;

@@ -1,12 +1,7 @@
 import type { Publisher } from "../../core/contracts.ts";
 import { printable } from "../../core/printable.ts";
-import {
-  replay,
-  type ReplayFilter,
-  type ReplayOptions,
-  type ReplayProgress,
-  type ReplayReport,
-} from "../../relay/replay.ts";
+import { replay, type ReplayReport } from "../../relay/replay.ts";
+import type { ReplayFilter, ReplayOptions, ReplayProgress } from "../../relay/replay-options.ts";
 import { replayFrom, type ReplayFrom } from "../archive-files.ts";
 import type { CliContext } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
@@ -196,7 +191,7 @@ function show({ output }: CliContext, report: ReplayReport, sending?: { after: b
   const dryRun = sending === undefined;
   const { sent, rejected, stopped, position } = report;
   output.result({ dryRun, ...report }, () => {
-    if (dryRun) return surveyText(report);
+    if (dryRun || report.found === 0) return surveyText(report);
     const lines = [`Sent ${plural(sent, "message")}.`];
     if (rejected.count > 0) lines.push(`The target refused ${plural(rejected.count, "message")} for good:`);
     for (const { id, error } of rejected.first) lines.push(`  ${printable(id)}  ${printable(error)}`);

@@ -1,4 +1,5 @@
 import type { Clock } from "../../core/contracts.ts";
+import { USABLE } from "../../lanes/lane-hold.ts";
 import type { RelayView } from "./mongodb-ownership.ts";
 
 /** How an operation is kept from taking effect after the lease: it must begin before `until` and end within `maxTimeMS`. */
@@ -19,8 +20,6 @@ export interface Hold {
 const MAX_OPERATION_MS = 2000;
 /** The part of a lease that an operation may take at most. */
 const OPERATION = 0.4;
-/** The part of a lease that is kept free for what was sent to the target before its end. */
-const MARGIN = 0.2;
 
 /** What this process knows of its lease, which the server alone decides. */
 export class Lease {
@@ -56,7 +55,7 @@ export class Lease {
     const member = members.find((one) => one.owner === owner);
     if (member === undefined) return false;
     this.#until = member.lease_until.getTime();
-    this.#validUntil = sentAt + this.#leaseMs * (1 - MARGIN);
+    this.#validUntil = sentAt + this.#leaseMs * USABLE;
     return true;
   }
 

@@ -7,6 +7,10 @@ import { epochMs } from "./log-message.ts";
 const LONG_MS = 30_000;
 const VERY_LONG_MS = 3_600_000;
 const GIB = 2 ** 30;
+/** Of sessions of other roles a role without pg_read_all_stats sees neither what they are nor since when. */
+const OF_CLIENTS =
+  "(backend_type = 'client backend' or (backend_type is null and usename is not null and datname is not null))";
+
 /** What is wrong with the server, whatever is in it. */
 export function serverChecks(context: DoctorContext): readonly HealthCheck[] {
   const check = (name: string, looksAt: string, run: () => Promise<Symptom[]>): HealthCheck => {
@@ -41,7 +45,7 @@ export function serverChecks(context: DoctorContext): readonly HealthCheck[] {
     check("connections", "whether connections run out", async () => {
       const [row] = await context.ask(
         `select count(*), current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-         from pg_stat_activity where backend_type = 'client backend'`,
+         from pg_stat_activity where ${OF_CLIENTS}`,
       );
       const [used, most] = [Number(row?.[0]), Number(row?.[1])];
       return when(used >= 0.9 * most, () => ({
@@ -63,8 +67,7 @@ async function longTransactions(context: DoctorContext): Promise<Symptom[]> {
        and xact_start < now() - interval '${LONG_MS} ms' order by xact_start limit 5`,
   );
   const [hidden] = await context.ask(
-    `select count(*) from pg_stat_activity where datname = current_database() and backend_type = 'client backend'
-       and query = '<insufficient privilege>'`,
+    `select count(*) from pg_stat_activity where datname = current_database() and ${OF_CLIENTS} and query = '<insufficient privilege>'`,
   );
   return [
     ...rows.map(([pid, user, state, ms, command]): Symptom => ({

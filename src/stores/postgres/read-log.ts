@@ -1,4 +1,5 @@
 import type { Message } from "../../core/message.ts";
+import { requireTime } from "../../core/options.ts";
 import { readableMessage, whyUnreadable } from "../../core/readable-message.ts";
 import { messageColumns, RowMessage } from "./log-message.ts";
 import { BY_TIME, IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
@@ -35,6 +36,8 @@ export async function* readLog(
   names: Names,
   { since, until, deliveredBy }: LogQuery,
 ): AsyncGenerator<Message> {
+  requireTime("readLog", "since", since);
+  if (until !== undefined) requireTime("readLog", "until", until);
   const [start] = await transactions.read(BY_TIME, (sql) =>
     sql.query(
       `select (select min(position) - 1 from ${names.message} where created_at >= $1::text::timestamptz),

@@ -29,6 +29,8 @@ export const doctorCases: readonly StoreCase[] = [
         "idle_relay",
         "old_backlog",
         "dead_letters",
+        "unread_streams",
+        "failed_receipts",
         "stuck_keys",
       ];
       assert.deepEqual(
@@ -58,6 +60,34 @@ export const doctorCases: readonly StoreCase[] = [
       assert.deepEqual(await names(), ["paused_relay", "stuck_keys"]);
       const unknown = diagnose(store, { onlly: checks } as never);
       await assert.rejects(unknown, /Did you mean "only"/);
+      const misspelt = diagnose(store, { only: ["idle_realy"] });
+      await assert.rejects(misspelt, { code: "invalid_option", field: "only", fix: 'Did you mean "idle_relay"?' });
+    },
+  },
+  {
+    role,
+    name: "finds streams that no relay reads, and receipts of attempts that failed",
+    async run(context) {
+      const { store } = context;
+      const found = async (): Promise<string[]> =>
+        (await diagnose(store, { ...PATIENT, only: ["unread_streams", "failed_receipts"] })).map(
+          ({ check, finding }) => `${check}: ${finding}`,
+        );
+      assert.deepEqual(await found(), []);
+      await enqueue(context, message(1, { stream: "orders" }), message(2, { stream: "oders" }));
+      assert.equal((await found()).length, 2, "there is no relay at all");
+      const consumer = await joined(store, { relay: "r", streams: ["orders"] });
+      const [unread, ...others] = await found();
+      assert.match(unread ?? "", /^unread_streams: No relay reads the stream oders/);
+      assert.deepEqual(others, []);
+      await consumer.session.leave();
+      const receipt = { consumer: "payments", messageId: "m-1", type: "t", correlationId: null };
+      await store.ledger.fail(receipt, "declined");
+      const failed = (await found()).filter((one) => one.startsWith("failed_receipts"));
+      assert.equal(failed.length, 1);
+      assert.match(failed[0]!, /Consumer "payments" has 1 receipt of a failed attempt/);
+      await store.ledger.transaction((tx) => store.ledger.receive(tx, receipt, "processed"));
+      assert.ok((await found()).every((one) => one.startsWith("unread_streams")));
     },
   },
   {

@@ -135,6 +135,9 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     expect(one).toMatchObject({ blocked: [{ relay: "bus", key: "k7", waiting: 1, attempts: 1, heldByDead: false }] });
     expect((await must("blocked", "--limit", "2")).stderr).toContain("--limit");
     expect(await run("blocked", "--limit", "0")).toMatchObject({ code: 2 });
+    expect((await must("blocked", "--relay", "bus", "--key", "none")).stdout).toBe("No key is blocked.\n");
+    const misspelt = await run("blocked", "--relay", "bsu");
+    expect(misspelt).toMatchObject({ code: 1, stdout: "", stderr: expect.stringContaining('Did you mean "bus"?') });
   });
 
   test("maintain archives, replay sends again: marked, filtered, in order, and not twice where ids are new", async () => {
@@ -199,7 +202,7 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     await must("replay", "--from", "1h", "--to", "bus", "--yes");
     expect(numbers()).toEqual([30, 31]);
     expect((await must("replay", "--from", "2020-01-01", "--until", "2021-01-01", "--to", "bus", "--yes")).stdout).toBe(
-      "Sent 0 messages.\n",
+      "No message matches.\n",
     );
     // A target that never ran as a relay gets all of it.
     clear();
@@ -230,6 +233,8 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     await fails('Did you mean "bus"?', "--from", "1h", "--to", "bsu");
     await fails("--from must be an archive file, a folder of them, a time ago", "--from", "yesterday", "--to", "bus");
     await fails("There is no archive", "--from", ".", "--to", "bus");
+    const none = await run("replay", "--from", "1h", "--to", "bus", "--stream", "nowhere", "--yes");
+    expect(none).toMatchObject({ code: 0, stdout: "No message matches.\n" });
     await fails("--until must be a time ago", "--from", "1h", "--to", "bus", "--until", "soon");
   });
 
@@ -267,6 +272,10 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     expect(found.stdout).toContain("2 missing");
     expect(found.stdout).toMatch(/missing .*\\u001b\[31mred +a b/i);
     expect(found.stdout + found.stderr).not.toContain("\u001b[31m");
+    // A misspelt type must not look like a type of which nothing is missing.
+    const misspelt = await run(...audit, "--types", "order_plaecd");
+    expect(misspelt.stdout).toContain("0 messages:");
+    expect(misspelt.stderr).toContain("No message of these types was enqueued in that time. Are the names right?");
     const asked = await run(...audit, "--requeue");
     expect(asked.code).toBe(2);
     expect(asked.stderr).toContain("Send 2 missing messages to the publisher of bus again? Add --yes");

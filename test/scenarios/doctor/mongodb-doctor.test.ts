@@ -5,11 +5,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type ClientSession, MongoClient } from "mongodb";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { checkList } from "../../../src/doctor/diagnose.ts";
-import { createRelay, diagnose, type Diagnosis, type Store } from "../../../src/index.ts";
+import { createInbox, createRelay, diagnose, type Diagnosis, type Store } from "../../../src/index.ts";
 import { createMongoStore } from "../../../src/stores/mongodb/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import { dead, joined, PUBLISHED, retry } from "../../../src/testing/store/consumer.ts";
 import { type MongodbServer, serverOrSkip, type ServerSlot, startMongodb, until } from "../../harness/index.ts";
+import { incoming } from "../../support/inbox-delivery.ts";
 import { type MongoDatabase, mongoDatabase } from "../../support/mongodb-database.ts";
 import { mongoScene } from "../../support/mongodb-scene.ts";
 import { runCli } from "../../support/run-cli.ts";
@@ -177,6 +178,35 @@ describe("the doctor on MongoDB", () => {
     await consumer.session.leave();
   });
 
+  it("unread_streams and failed_receipts", async () => {
+    await using on = await mongoScene(slot.server.url);
+    const store: Store = on.store;
+    const publisher = createMemoryPublisher();
+    await on.enqueue("a1");
+    expect(await findings("unread_streams", store)).toMatchObject([
+      { severity: "warning", finding: expect.stringMatching(/^No relay reads the stream s, and its first message/) },
+    ]);
+    await createRelay({ store, name: "elsewhere", publisher, streams: ["others"] }).drainOnce();
+    expect(await findings("unread_streams", store)).toHaveLength(1);
+    await createRelay({ store, name: "to-rabbit", publisher, streams: ["s"] }).drainOnce();
+    expect(await findings("unread_streams", store)).toEqual([]);
+
+    const inbox = createInbox({ store: on.store, consumer: "payments" });
+    let works = false;
+    inbox.on("t", async () => {
+      if (!works) throw new Error("declined");
+    });
+    const message = incoming({ id: "m-1" });
+    expect(await findings("failed_receipts", store)).toEqual([]);
+    await expect(inbox.handle(message)).rejects.toThrow("declined");
+    expect(await findings("failed_receipts", store)).toMatchObject([
+      { severity: "warning", finding: 'Consumer "payments" has 1 receipt of a failed attempt' },
+    ]);
+    works = true;
+    await inbox.handle(message);
+    expect(await findings("failed_receipts", store)).toEqual([]);
+  });
+
   it("wake_up: a role that may not open change streams, which hides nothing else", async () => {
     expect(await findings("wake_up")).toEqual([]);
     const folder = mkdtempSync(join(tmpdir(), "txbox-keyfile-"));
@@ -215,7 +245,15 @@ describe("the doctor on MongoDB", () => {
         .filter(({ finding }) => finding.includes("could not be looked at"))
         .map(({ check }) => check)
         .sort(),
-    ).toEqual(["long_transactions", "majority", "oplog_window", "replication_lag", "ttl"]);
+    ).toEqual([
+      "failed_receipts",
+      "long_transactions",
+      "majority",
+      "oplog_window",
+      "replication_lag",
+      "ttl",
+      "unread_streams",
+    ]);
     expect(all.filter(({ check }) => check === "wake_up")).toHaveLength(1);
     await client.close();
     await administrator.close();

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Diagnosis } from "../../../src/index.ts";
-import { createRelay, diagnose, type Store } from "../../../src/index.ts";
+import { createInbox, createRelay, diagnose, type Store } from "../../../src/index.ts";
 import { checkList } from "../../../src/doctor/diagnose.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
@@ -16,6 +16,7 @@ import {
   until,
   withDeadline,
 } from "../../harness/index.ts";
+import { incoming } from "../../support/inbox-delivery.ts";
 import { runCli } from "../../support/run-cli.ts";
 import { openPool, outboxDatabase, series, type OutboxDatabase } from "../support/outbox-database.ts";
 import { copyRows } from "../support/restored-copy.ts";
@@ -124,6 +125,14 @@ describe("the doctor on PostgreSQL", () => {
     const found = await findings("durability", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual(["fsync is off", "synchronous_commit is off for this role"]);
     await pool.end();
+    const torn = async (value: "on" | "off"): Promise<void> => {
+      await database.query(`alter system set full_page_writes = ${value}`);
+      await database.query("select pg_reload_conf()");
+      await until(async () => (await database.value("show full_page_writes")) === value, { what: `pages ${value}` });
+    };
+    await torn("off");
+    expect((await findings("durability")).map(({ finding }) => finding)).toContain("full_page_writes is off");
+    await torn("on");
   });
 
   it("standby", async () => {
@@ -179,6 +188,11 @@ describe("the doctor on PostgreSQL", () => {
       "autovacuum is off",
       expect.stringMatching(/txbox\.cursor has 1\d{4} dead rows beside \d+/),
     ]);
+    const uncounted = openPool(`${starved.url}?options=${encodeURIComponent("-c track_counts=off")}`);
+    expect(
+      (await findings("vacuum", createPostgresStore({ client: uncounted }))).map(({ finding }) => finding),
+    ).toContain("track_counts is off");
+    await uncounted.end();
     await starved.query("alter system reset autovacuum");
     await starved.query("select pg_reload_conf()");
     await starved.query("vacuum txbox.cursor");
@@ -192,12 +206,20 @@ describe("the doctor on PostgreSQL", () => {
     await store.migrator.migrate();
     const few = openPool(small.url, 1);
     expect(await findings("connections", createPostgresStore({ client: few }))).toEqual([]);
-    const held = await Promise.all(Array.from({ length: 8 }, () => pool.connect()));
+    // A role that may not look into the sessions of others sees how many there are.
+    const client = await pool.connect();
+    await client.query("create role plain login");
+    await client.query("grant usage on schema txbox to plain; grant select on txbox.migration to plain");
+    client.release();
+    const plain = new pg.Pool({ connectionString: as(small.url, "plain"), max: 1, idleTimeoutMillis: 0 });
+    expect(await findings("connections", createPostgresStore({ client: plain }))).toEqual([]);
+    const held = await Promise.all(Array.from({ length: 7 }, () => pool.connect()));
     expect(await findings("connections", createPostgresStore({ client: few }))).toMatchObject([
       { severity: "warning", finding: expect.stringMatching(/of 9 connections are in use/) },
     ]);
-    for (const client of held) client.release();
-    await Promise.all([pool.end(), few.end()]);
+    expect(await findings("connections", createPostgresStore({ client: plain }))).toHaveLength(1);
+    for (const one of held) one.release();
+    await Promise.all([pool.end(), few.end(), plain.end()]);
   });
 
   it.for(["+2h", "-10s"])("clock_skew: a process whose clock is wrong by %s", async (offset) => {
@@ -251,11 +273,12 @@ describe("the doctor on PostgreSQL", () => {
 
   it("timeouts that cut off what has to end", async () => {
     expect(await findings("timeouts")).toEqual([]);
-    const options = "-c statement_timeout=1000 -c idle_in_transaction_session_timeout=2s";
+    const options = "-c statement_timeout=1000 -c transaction_timeout=20s -c idle_in_transaction_session_timeout=2s";
     const pool = openPool(`${database.url}?options=${encodeURIComponent(options)}`);
     const found = await findings("timeouts", createPostgresStore({ client: pool }));
     expect(found.map(({ finding }) => finding)).toEqual([
       "statement_timeout of this role is 1000 ms",
+      "transaction_timeout of this role is 20000 ms",
       "idle_in_transaction_session_timeout of this role is 2000 ms",
     ]);
     await pool.end();
@@ -273,6 +296,9 @@ describe("the doctor on PostgreSQL", () => {
     await database.query(database.store.grants({ relay: role }));
     expect(await findings("rights", store)).toMatchObject([
       { severity: "info", finding: expect.stringMatching(/may enqueue, relay, and does not own the tables/) },
+    ]);
+    expect(await findings("long_transactions", store)).toMatchObject([
+      { severity: "info", finding: expect.stringMatching(/^\d+ sessions of other roles are hidden/) },
     ]);
     await database.query("alter table txbox.message enable row level security");
     expect(await findings("row_security", store)).toMatchObject([
@@ -458,6 +484,43 @@ describe("the doctor on PostgreSQL", () => {
       { severity: "warning", finding: expect.stringMatching(/has 3 dead letters, the first of them for 3 days/) },
     ]);
     await relay.stop();
+  });
+
+  it("unread_streams and failed_receipts", async () => {
+    await using on = await fresh();
+    await on.enqueue(series("a", 3));
+    expect(await findings("unread_streams", on.store)).toMatchObject([
+      {
+        severity: "warning",
+        finding: expect.stringMatching(/^No relay reads the stream orders, and its first message has waited/),
+        fix: expect.stringMatching(/txbox relay/),
+      },
+    ]);
+    expect((await runCli(["doctor", "--database-url", on.url, "--only", "unread_streams"])).code).toBe(6);
+    const publisher = createMemoryPublisher();
+    await createRelay({ store: on.store, name: "elsewhere", publisher, streams: ["others"] }).drainOnce();
+    expect(await findings("unread_streams", on.store)).toHaveLength(1);
+    await createRelay({ store: on.store, name: "r", publisher, streams: ["orders"] }).drainOnce();
+    expect(await findings("unread_streams", on.store)).toEqual([]);
+
+    const inbox = createInbox({ store: on.store, consumer: "payments" });
+    let works = false;
+    inbox.on("t", async () => {
+      if (!works) throw new Error("declined");
+    });
+    const message = incoming({ id: "m-1" });
+    expect(await findings("failed_receipts", on.store)).toEqual([]);
+    await expect(inbox.handle(message)).rejects.toThrow("declined");
+    expect(await findings("failed_receipts", on.store)).toMatchObject([
+      {
+        severity: "warning",
+        finding: 'Consumer "payments" has 1 receipt of a failed attempt',
+        fix: expect.stringMatching(/--consumer payments/),
+      },
+    ]);
+    works = true;
+    await inbox.handle(message);
+    expect(await findings("failed_receipts", on.store)).toEqual([]);
   });
 
   it("changes nothing, bounds each check, and lets none hide another", async () => {

@@ -10,6 +10,16 @@ import { archiveScene } from "../support/archive-scene.ts";
 describe.skipIf(!hasPostgres())("a replay from the log", () => {
   const scene = archiveScene();
 
+  it("refuses times that are none", async () => {
+    const { store } = scene.database;
+    for (const [field, query] of [
+      ["since", { since: "1h" }],
+      ["since", {}],
+      ["until", { since: new Date(0), until: new Date(Number.NaN) }],
+    ] as const)
+      await expect(store.readLog(query as never).next()).rejects.toMatchObject({ code: "invalid_option", field });
+  });
+
   it("from the log goes only what a relay has delivered", async () => {
     const outbox = createOutbox({ store: scene.database.store });
     const client = await scene.database.pool.connect();

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { leaseSignal } from "../../../src/relay/lease-signal.ts";
+import { isLeaseLost, leaseSignal } from "../../../src/relay/lease-signal.ts";
 import { fakeClock } from "../../../src/testing/fake-clock.ts";
 import { claimOf, message } from "./sample-claim.ts";
 
@@ -10,16 +10,17 @@ function bench() {
   const session = { validUntil: 60_000, current: true, isCurrent: () => session.current };
   const stop = new AbortController();
   const lease = leaseSignal(session, claim, clock, stop.signal);
-  return { clock, session, stop, lease };
+  const isLost = (): boolean => isLeaseLost(session, claim, clock);
+  return { clock, session, stop, lease, isLost };
 }
 
 describe("the lease of a batch", () => {
   it("is over at once after a pause, though no timer has run", async () => {
-    const { clock, lease } = bench();
+    const { clock, lease, isLost } = bench();
     expect(lease.mayBegin()).toBe(true);
     await clock.advance(60_000);
     expect(lease.signal.aborted).toBe(false);
-    expect([lease.mayBegin(), lease.lost]).toEqual([false, true]);
+    expect([lease.mayBegin(), isLost()]).toEqual([false, true]);
     lease.dispose();
   });
 
@@ -32,18 +33,24 @@ describe("the lease of a batch", () => {
   });
 
   it("is over when the claim is void, whatever the clock says", () => {
-    const { session, lease } = bench();
+    const { session, lease, isLost } = bench();
     session.current = false;
-    expect([lease.mayBegin(), lease.lost]).toEqual([false, true]);
+    expect([lease.mayBegin(), isLost()]).toEqual([false, true]);
     lease.dispose();
   });
 
   it("is not lost when a stop reaches its deadline, and the signal says so", () => {
-    const { stop, lease } = bench();
+    const { stop, lease, isLost } = bench();
     stop.abort();
-    expect([lease.mayBegin(), lease.lost]).toEqual([false, false]);
+    expect([lease.mayBegin(), isLost()]).toEqual([false, false]);
     expect(lease.signal.reason).toMatchObject({ message: "the stop has reached its deadline" });
     lease.dispose();
+  });
+
+  it("lets nothing begin after its end", () => {
+    const { lease, isLost } = bench();
+    lease.dispose();
+    expect([lease.mayBegin(), isLost()]).toEqual([false, false]);
   });
 
   it("aborts its signal by a timer", () => {

@@ -1,6 +1,7 @@
 import { expect, it } from "vitest";
 import type { Message } from "../../../src/core/message.ts";
-import { derivedId, replay, type ReplayOptions } from "../../../src/relay/replay.ts";
+import { derivedId, replay } from "../../../src/relay/replay.ts";
+import type { ReplayOptions } from "../../../src/relay/replay-options.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 
 function message(n: number, more: Partial<Message> = {}): Message {
@@ -166,4 +167,30 @@ it("refuses options that it does not know, and messages out of order", async () 
   });
   await expect(replay({ from: from([]), publisher, rate: 0 })).rejects.toMatchObject({ field: "rate" });
   await expect(replay({ from: from([message(2), message(1)]), publisher })).rejects.toThrow("comes after a later one");
+});
+
+it.each<[string, object]>([
+  ["filter.streams", { filter: { streams: "orders" } }],
+  ["filter.streams", { filter: { streams: [] } }],
+  ["filter.streams", { filter: { streams: ["orders", 5] } }],
+  ["filter.type", { filter: { type: 5 } }],
+  ["filter.key", { filter: { key: "" } }],
+  ["filter.id", { filter: { id: undefined } }],
+  ["filter.since", { filter: { since: "2026-01-01" } }],
+  ["filter.until", { filter: { until: new Date(Number.NaN) } }],
+  ["filter.after", { filter: { after: "5" } }],
+  ["filter.after", { filter: { after: -1n } }],
+  ["from", { from: [] }],
+  ["from", { from: [""] }],
+  ["from", { from: [1] }],
+  ["dryRun", { dryRun: "yes" }],
+  ["newIds", { newIds: 1 }],
+  ["includeReplays", { includeReplays: null }],
+  ["onProgress", { onProgress: "log" }],
+  ["signal", { signal: "stop" }],
+])("refuses a %s that it does not understand, and sends nothing: %o", async (field, wrong) => {
+  const publisher = createMemoryPublisher();
+  const told = replay({ from: from(many(3)), publisher, ...wrong });
+  await expect(told).rejects.toMatchObject({ code: "invalid_option", field, fix: expect.stringMatching(/\w{3}/) });
+  expect(publisher.published).toEqual([]);
 });

@@ -8,6 +8,7 @@ import { whatARoleMayWrite } from "./0007-what-a-role-may-write.ts";
 import { knownWrites } from "./0008-known-writes.ts";
 import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
+import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -22,4 +23,5 @@ export const MIGRATIONS: readonly Migration[] = [
   knownWrites,
   samplesAndArchive,
   groupsEditsChanges,
+  enqueueFromSql,
 ];
