@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { mustRun } from "../../harness/run-command.ts";
 import { requireCommand } from "../../harness/require-command.ts";
@@ -159,7 +160,15 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
       const odds = await join({ ...env, FAKETIME: wrong }, 30_000);
       await balanced(2);
       const epochs = () => database.query("select id, owner, epoch from txbox.cursor order by id");
-      const before = await epochs();
+      // Who was given lanes loads anew once, which may come a moment after they are shared.
+      let before = await epochs();
+      const isCalm = async (): Promise<boolean> => {
+        const earlier = before;
+        before = await epochs();
+        return isDeepStrictEqual(before, earlier);
+      };
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+      await until(isCalm, { what: "the end of the change of hands", intervalMs: 1000 });
       const watch = performance.now() + LEASE_MS * 3;
       while (performance.now() < watch) {
         expect(await shares()).toEqual([32, 32]);
