@@ -11,6 +11,9 @@ const CONTESTANTS = {
     (await import("../lib/operations.ts")).switchOn(more);
     return (await import("./txbox.ts")).createTxbox(url);
   },
+  /** The same by the server's log. */
+  "txbox-wal": async (url) => (await import("./txbox.ts")).createTxbox(url, "stream"),
+  "bare-stream": async (url) => (await import("./bare-stream.ts")).createBareStream(url),
   raw: async (url) => (await import("./raw.ts")).createRaw(url),
   "hand-written": async (url) => (await import("./hand-written.ts")).createHandWritten(url),
   "graphile-worker": async (url) => (await import("./graphile-worker.ts")).createGraphileWorker(url),

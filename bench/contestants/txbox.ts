@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { createInbox, createOutbox, createRelay } from "../../src/index.ts";
 import { uuidv7 } from "../../src/core/uuid.ts";
-import type { Message, Publisher, PublishResult } from "../../src/index.ts";
+import type { Message, Publisher, PublishResult, RelayEvent } from "../../src/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import { countRows, createBusinessTable, insertOrder } from "../lib/business.ts";
 import type { Contestant, DrainOptions, DrainResult, Hearing } from "../lib/contestant.ts";
@@ -20,7 +21,7 @@ const PUBLISHED: PublishResult = { status: "published" };
 const SEED = 1000;
 
 /** txbox as a user has it: a pool, a store, defaults. */
-export function createTxbox(url: string): Contestant {
+export function createTxbox(url: string, source: "polling" | "stream" = "polling"): Contestant {
   const pool = new pg.Pool({ connectionString: url, max: 10 });
   const store = createPostgresStore({ client: pool });
   const outbox = createOutbox<Events, pg.ClientBase>({ store });
@@ -45,9 +46,12 @@ export function createTxbox(url: string): Contestant {
       : outbox.enqueue(client, messages));
   };
 
+  let heard = 0;
+
   return {
     async setup() {
       await store.migrator.migrate();
+      if (source === "stream") await store.wal.enable();
       await createBusinessTable(url);
     },
     async fill(messages) {
@@ -72,6 +76,12 @@ export function createTxbox(url: string): Contestant {
       if (standing === undefined) await store.admin.drop(name);
       return { handled: sink.handled, left: messages - sink.handled, ms, steady: sink.steady() };
     },
+    async hear(messages) {
+      const started = performance.now();
+      const goal = heard + messages;
+      while (heard < goal) await sleep(2);
+      return performance.now() - started;
+    },
     enqueue,
     age: (messages, shape) => ageLog(url, messages, shape),
     stored: () => countRows(url, "txbox.message"),
@@ -80,12 +90,18 @@ export function createTxbox(url: string): Contestant {
       const publisher: Publisher = {
         keepsKeyOrder: true,
         publish(batch) {
+          heard += batch.length;
           for (const message of batch) hearing.heard((JSON.parse(String(message.body)) as Order).seq);
           return Promise.resolve(batch.map(() => PUBLISHED));
         },
       };
-      const relay = createRelay({ store, name: "latency", publisher, maintenance: false });
+      const { promise: streams, resolve } = Promise.withResolvers<void>();
+      const onEvent = ({ type }: RelayEvent): void => {
+        if (type === "stream_started") resolve();
+      };
+      const relay = createRelay({ store, name: "latency", publisher, maintenance: false, source, onEvent });
       await relay.start();
+      if (source === "stream") await streams;
       return { arrivals: hearing.arrivals, stop: () => relay.stop() };
     },
     async receive(seq) {

@@ -48,6 +48,8 @@ export interface Contestant {
   fill?: (messages: number) => Promise<void>;
   drain?: (options: DrainOptions) => Promise<DrainResult>;
   listen?: () => Promise<Hearing>;
+  /** Time (ms) until so many more messages have come to who listens. */
+  hear?: (messages: number) => Promise<number>;
   /** Writes messages in the client's open transaction. */
   enqueue?: (client: ClientBase, seqs: readonly number[], shape: Shape) => Promise<void>;
   /** Puts messages there that were written long ago. */

@@ -23,6 +23,7 @@ export interface Operations {
   consume(messages: number): Promise<ConsumeResult>;
   stored(): Promise<number>;
   listen(): Promise<void>;
+  hear(messages: number): Promise<number>;
   /** What has arrived since `listen`. */
   arrivals(): Promise<Times>;
   hush(): Promise<void>;
@@ -44,6 +45,7 @@ function createOperations(url: string, contestant: Contestant): Operations {
     async listen() {
       hearing = await able(contestant.listen)();
     },
+    hear: (messages) => able(contestant.hear)(messages),
     arrivals: () => Promise.resolve(hearing?.arrivals() ?? []),
     async hush() {
       await hearing?.stop();

@@ -6,13 +6,13 @@ export interface CpuMeter {
   stop(): Promise<number | undefined>;
 }
 
-/** Measures what the server's processes for a database use. Looks now and then, because connections come and go. */
-export async function meterBackends(serverUrl: string, databaseUrl: string): Promise<CpuMeter> {
+/** Measures what the server's processes for a database use, or those of one application. Looks now and then, because connections come and go. */
+export async function meterBackends(serverUrl: string, databaseUrl: string, application?: string): Promise<CpuMeter> {
   const database = decodeURIComponent(new URL(databaseUrl).pathname.slice(1));
   const first = new Map<number, number>();
   const last = new Map<number, number>();
   const look = async (isStart: boolean): Promise<void> => {
-    for (const pid of await backends(serverUrl, database)) {
+    for (const pid of await backends(serverUrl, database, application)) {
       const ms = processCpuMs(pid);
       if (ms === undefined) continue;
       // Whoever comes later began with nothing.
@@ -32,11 +32,12 @@ export async function meterBackends(serverUrl: string, databaseUrl: string): Pro
   };
 }
 
-async function backends(serverUrl: string, database: string): Promise<number[]> {
+async function backends(serverUrl: string, database: string, application?: string): Promise<number[]> {
   return withClient(serverUrl, async (client) => {
-    const { rows } = await client.query<{ pid: number }>("select pid from pg_stat_activity where datname = $1", [
-      database,
-    ]);
+    const { rows } = await client.query<{ pid: number }>(
+      "select pid from pg_stat_activity where datname = $1 and ($2::text is null or application_name = $2)",
+      [database, application ?? null],
+    );
     return rows.map(({ pid }) => pid);
   });
 }

@@ -10,6 +10,7 @@ import * as mongodb from "./mongodb.ts";
 import * as operations from "./operations.ts";
 import * as page from "./page.ts";
 import * as peers from "./peers.ts";
+import * as wal from "./wal.ts";
 
 interface Section {
   /** One line for --help. */
@@ -27,6 +28,7 @@ export type SectionName =
   | "backlog"
   | "failing"
   | "operations"
+  | "wal"
   | "page"
   | "peers"
   | "brokers"
@@ -41,6 +43,7 @@ export const SECTIONS: Record<SectionName, Section> = {
   backlog: { ...backlog, byDefault: true },
   failing: { ...failing, byDefault: "full" },
   operations: { ...operations, byDefault: "full" },
+  wal: { ...wal, byDefault: "full" },
   page: { ...page, byDefault: "full" },
   // Part of drain already.
   peers: { ...peers, byDefault: false },

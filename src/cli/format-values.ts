@@ -22,3 +22,11 @@ export function formatRate(perSecond: number): string {
   const shown = perSecond < 10 ? Math.max(0.1, Math.round(perSecond * 10) / 10) : Math.round(perSecond);
   return `${shown.toLocaleString("en-US")}/s`;
 }
+
+/** `0 B`, `12 KiB`, `1.5 GiB`. */
+export function formatBytes(bytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let [value, unit] = [bytes, 0];
+  while (value >= 1024 && unit < units.length - 1) [value, unit] = [value / 1024, unit + 1];
+  return `${value < 10 && unit > 0 ? Math.round(value * 10) / 10 : Math.round(value)} ${units[unit]}`;
+}

@@ -31,6 +31,7 @@ const DATABASE_KEYS = keysOf<DatabaseConfig>({
   abandonAfterMs: true,
   receiptRetentionMs: true,
   archive: true,
+  replication: true,
   collection: true,
   inboxCollection: true,
   transactions: true,

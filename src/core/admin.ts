@@ -77,7 +77,8 @@ export interface RelayInfo {
   name: string;
   streams: string[] | null;
   paused: boolean;
-  lanes: { owner: string | null; lanes: number; leaseMs: number; epoch: bigint }[];
+  /** `source`: how new messages come to a process that was asked to stream, "stream" or "polling", and why. */
+  lanes: { owner: string | null; lanes: number; leaseMs: number; epoch: bigint; source?: string }[];
   published: bigint;
   pending: number;
   /** `pending` is an estimate. */

@@ -18,7 +18,12 @@ const NOTHING: BalancePlan = { take: [], give: [] };
  * free is divided among those below their share, and the one that is furthest above its share gives. Wrong guesses cost
  * time, never a lane: ownership is decided by the database.
  */
-export function planBalance({ self, members, lanes }: Pick<View, "self" | "members" | "lanes">): BalancePlan {
+export function planBalance({
+  self,
+  members,
+  lanes,
+  together = false,
+}: Pick<View, "self" | "members" | "lanes" | "together">): BalancePlan {
   if (!members.includes(self)) return NOTHING;
   const lanesOf = new Map<string, number[]>(members.map((member) => [member, []]));
   const free = lanes.filter(({ owner, freeMs }) => owner === null || freeMs >= 0);
@@ -29,8 +34,10 @@ export function planBalance({ self, members, lanes }: Pick<View, "self" | "membe
     else own.push(lane);
   }
   const ranked = [...lanesOf].toSorted(([a, x], [b, y]) => x.length - y.length || (a < b ? -1 : 1));
+  // The richest of them keeps what it has; of equals, the last by name.
   const shares = ranked.map(([owner, own], i) => {
-    const excess = own.length - Math.floor((LANES + i) / ranked.length);
+    const share = together ? (i === ranked.length - 1 ? LANES : 0) : Math.floor((LANES + i) / ranked.length);
+    const excess = own.length - share;
     return { owner, own, excess, room: Math.max(0, -excess) };
   });
   return free.length > 0 ? takeFree(shares, free, self) : giveExcess(shares, self);

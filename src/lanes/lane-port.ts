@@ -34,6 +34,8 @@ export interface View {
   readonly paused: boolean;
   /** Processes whose leases run, by the database's clock. */
   readonly members: readonly string[];
+  /** One of them is to have all lanes, and the others stand by. */
+  readonly together?: boolean;
   readonly lanes: readonly LaneView[];
   /** Dead letters of this process's lanes have commands to be carried out. */
   readonly commands: boolean;

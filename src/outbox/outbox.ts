@@ -1,3 +1,4 @@
+import { ambientTransaction, runWithTransaction } from "../core/ambient-transaction.ts";
 import { operation } from "../core/channels.ts";
 import type { Enqueued, PreparedMessage, Writer } from "../core/contracts.ts";
 import { contractsOf, type Events } from "../core/event-map.ts";
@@ -28,6 +29,16 @@ export interface Outbox<Map extends EventMap, Tx> {
   // Compilers explain the last form, so it is the one whose errors show the payload of the type at hand.
   enqueue<Type extends keyof Map & string, Types extends readonly (keyof Map & string)[]>(
     tx: Tx,
+    messages:
+      | ({ type: Type } & NewMessageOf<Map, Type>)
+      | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
+  ): Promise<Enqueued | Enqueued[]>;
+  /** Within `run`, also far below it, `enqueueHere` enqueues in this transaction. */
+  withTransaction<T>(tx: Tx, run: () => Promise<T>): Promise<T>;
+  /** `enqueue` in the transaction of the `withTransaction` around it; outside one it throws `no_transaction`. */
+  enqueueHere<Type extends keyof Map & string>(message: { type: Type } & NewMessageOf<Map, Type>): Promise<Enqueued>;
+  enqueueHere(messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
+  enqueueHere<Type extends keyof Map & string, Types extends readonly (keyof Map & string)[]>(
     messages:
       | ({ type: Type } & NewMessageOf<Map, Type>)
       | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
@@ -106,6 +117,13 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
 
   return {
     enqueue: enqueue as Outbox<Map, Tx>["enqueue"],
+    async withTransaction(tx, run) {
+      requireTransaction(tx);
+      return runWithTransaction(writer, tx, run);
+    },
+    enqueueHere: (async (messages: unknown) => {
+      return enqueue(ambientTransaction(writer) as Tx, messages);
+    }) as Outbox<Map, Tx>["enqueueHere"],
     async lockKey(tx, of) {
       requireTransaction(tx);
       requireStream(of?.stream);

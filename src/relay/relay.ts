@@ -1,4 +1,4 @@
-import type { QueueSession, SessionState, Store } from "../core/contracts.ts";
+import type { MessageSourceName, QueueSession, SessionState, Store } from "../core/contracts.ts";
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import type { RelayEvent } from "../core/events.ts";
 import { SampleRecorder } from "../core/sample-recorder.ts";
@@ -182,7 +182,8 @@ class StandingRelay implements Relay {
     const run = this.#begin();
     const timer = setTimeout(() => run.stopping.abort(), deadlineMs);
     try {
-      await (this.#starting = this.#join(run));
+      // All that is there now, which only polling can tell.
+      await (this.#starting = this.#join(run, "polling"));
       // Stopped long since.
       if (run.done.signal.aborted) return { published: 0, retried: 0, dead: 0, lanes: 0 };
       const worker = this.#worker!;
@@ -262,8 +263,8 @@ class StandingRelay implements Relay {
     if (!run.done.signal.aborted && this.#session !== undefined) await this.#work(run);
   }
 
-  async #join(run: Run): Promise<void> {
-    const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked, source, emit } = this.#settings;
+  async #join(run: Run, source: MessageSourceName = this.#settings.source): Promise<void> {
+    const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked, emit } = this.#settings;
     await store.migrator.check();
     const session = await store.queue.join({
       relay: name,

@@ -20,8 +20,15 @@ export interface TargetResults {
   readonly results: Readonly<Record<string, CaseResult>>;
 }
 
-const ALL: readonly StoreFeature[] = ["concurrency", "sharing", "savepoints", "log", "retention", "restore", "endings"];
-const ONE_CONNECTION: readonly StoreFeature[] = ["savepoints", "log", "retention", "restore", "endings"];
+const ONE_CONNECTION: readonly StoreFeature[] = [
+  "savepoints",
+  "log",
+  "retention",
+  "restore",
+  "endings",
+  "promptProgress",
+];
+const ALL: readonly StoreFeature[] = ["concurrency", "sharing", ...ONE_CONNECTION];
 
 function postgres(id: string, label: string, features = ALL): Target<StoreFeature> {
   return { id: `postgres-${id}`, suite: "store", adapter: "postgres", label, features };
@@ -34,14 +41,25 @@ export const pgBouncer: Target<StoreFeature> = postgres(
   "pgbouncer",
   "PostgreSQL 18 behind PgBouncer in transaction mode, node-postgres",
 );
+export const postgresBridge: Target<StoreFeature> = postgres(
+  "bridge",
+  "PostgreSQL 18, an ORM on node-postgres through a bridge",
+);
 export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
+
+/** One process streams and the others stand by, so there is nothing to share; progress is written with the anchors. */
+export const postgresByStream: Target<StoreFeature> = postgres(
+  "wal",
+  "PostgreSQL 18 by its log (WAL), node-postgres",
+  ALL.filter((feature) => feature !== "sharing" && feature !== "promptProgress"),
+);
 
 export const mongodb: Target<StoreFeature> = {
   id: "mongodb-driver",
   suite: "store",
   adapter: "mongodb",
   label: "MongoDB 6 replica set, official driver",
-  features: ["concurrency", "sharing", "endings"],
+  features: ["concurrency", "sharing", "endings", "promptProgress"],
 };
 
 export const mongodbByStream: Target<StoreFeature> = {
@@ -105,7 +123,9 @@ export const targets: readonly Target[] = [
   postgresJs,
   systemPostgres,
   pgBouncer,
+  postgresBridge,
   pglite,
+  postgresByStream,
   mongodb,
   mongodbByStream,
   inProcessPublisher,

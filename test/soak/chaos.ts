@@ -12,6 +12,9 @@ export interface Cast {
   consumers: readonly Supervised[];
   writers: readonly Supervised[];
   maintainers: readonly Supervised[];
+  patience: number;
+  /** Something of the stage itself. */
+  disturb: (() => Promise<void>) | undefined;
 }
 
 export interface ChaosCounts {
@@ -22,6 +25,7 @@ export interface ChaosCounts {
   consumerKills: number;
   writerKills: number;
   maintainerKills: number;
+  disturbances: number;
 }
 
 /** Breaks things, each at its own pace, until the signal aborts. */
@@ -34,6 +38,7 @@ export class Chaos {
     consumerKills: 0,
     writerKills: 0,
     maintainerKills: 0,
+    disturbances: 0,
   };
   readonly #cast: Cast;
   readonly #random: Random;
@@ -44,17 +49,18 @@ export class Chaos {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { journal } = this.#cast;
+    const { journal, patience } = this.#cast;
     const random = this.#random;
     const every = (firstMs: number, ms: number, what: () => unknown): Promise<void> =>
       repeat(firstMs, ms, signal, what);
     await Promise.all([
-      every(2000, 1000, () => this.#breakRelay()),
-      every(5000, 10_000, () => this.#killServer()),
+      every(2000, 1000 * patience, () => this.#breakRelay()),
+      every(5000, 10_000 * patience, () => this.#killServer()),
       every(2500, 2500, () => this.#kill("consumerKills", this.#cast.consumers)),
       every(7000, 7000, () => this.#kill("writerKills", this.#cast.writers)),
       every(3300, 3000, () => this.#kill("maintainerKills", this.#cast.maintainers)),
       every(4000, 4500, () => journal.outage(random.int(100, 900))),
+      every(3600, 2700, () => this.#disturb()),
     ]);
   }
 
@@ -73,6 +79,14 @@ export class Chaos {
       this.counts.replacements++;
       void relay.replace();
     }
+  }
+
+  async #disturb(): Promise<void> {
+    const { disturb } = this.#cast;
+    if (disturb === undefined) return;
+    this.counts.disturbances++;
+    // The server may be down at the moment.
+    await disturb().catch(() => undefined);
   }
 
   async #killServer(): Promise<void> {

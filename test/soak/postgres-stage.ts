@@ -2,6 +2,8 @@ import type pg from "pg";
 import type { SqlTransaction } from "../../src/core/sql-transaction.ts";
 import { startPostgres } from "../harness/start-postgres.ts";
 import type { BusinessRow, Fact } from "./checker.ts";
+import { bySource } from "../support/by-source.ts";
+import type { Random } from "./random.ts";
 import type { Stage, Watch, World } from "./stage.ts";
 import { createWorld, openPool, soakStore } from "./world.ts";
 
@@ -28,6 +30,67 @@ export const postgresStage: Stage = {
   },
   watch,
 };
+
+/** The same with relays that read the server's log, whose slot and publication are tampered with. */
+export const postgresWalStage: Stage = {
+  ...postgresStage,
+  name: "postgres-wal",
+  // A stream that is opened takes a moment, and is to be broken while it brings something.
+  patience: 4,
+  async createWorld(serverUrl) {
+    const world = await createWorld(serverUrl);
+    const pool = openPool(world.source, 1);
+    await soakStore(pool).wal.enable();
+    await pool.end();
+    return world;
+  },
+  openStore(url, connections) {
+    const pool = openPool(url, connections);
+    const store = bySource(soakStore(pool), "stream", (event) => {
+      const detail = event.type === "stream_started" ? `from ${event.from}` : event.error;
+      process.stdout.write(`${event.type} ${detail}\n`);
+    });
+    return { store, close: () => pool.end() };
+  },
+  watch(world) {
+    const watched = watch(world);
+    return { ...watched, disturb: (random) => tamper(world, random) };
+  },
+};
+
+/** What a person who knows nothing of relays could do to the server. */
+async function tamper(world: World, random: Random): Promise<void> {
+  const pool = openPool(world.source, 1);
+  try {
+    const { rows } = await pool.query<{ slot_name: string }>(
+      "select slot_name from pg_replication_slots where slot_name like 'txbox_%'",
+    );
+    const slot = rows[0]?.slot_name;
+    const cut =
+      "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active_pid is not null";
+    const what = random.next();
+    if (slot === undefined || what < 0.35) {
+      await pool.query(cut, [slot ?? ""]);
+    } else if (what < 0.8) {
+      await pool.query(cut, [slot]);
+      for (let tries = 0; tries < 20; tries++) {
+        const dropped = await pool.query("select pg_drop_replication_slot($1)", [slot]).then(
+          () => true,
+          () => false,
+        );
+        if (dropped) break;
+      }
+      // One that somebody made anew starts later than what is left to read.
+      if (random.chance(0.5)) await pool.query("select pg_create_logical_replication_slot($1, 'pgoutput')", [slot]);
+    } else {
+      await pool.query("alter publication txbox set (publish = 'update')");
+      await new Promise((resolve) => setTimeout(resolve, random.int(10, 300)));
+      await pool.query("alter publication txbox set (publish = 'insert')");
+    }
+  } finally {
+    await pool.end();
+  }
+}
 
 function watch(world: World): Watch {
   const source = openPool(world.source, 4);

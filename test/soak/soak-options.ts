@@ -18,7 +18,7 @@ Writers, relays, consumers and a database that get killed and paused at random; 
 have had its effect once and in order. Exits with 1 when one was lost, doubled, reordered or never committed.
 
   --store NAME       postgres (default) or mongodb
-  --source NAME      how relays get new messages: with mongodb, polling (default) or stream
+  --source NAME      how relays get new messages: polling (default) or stream; with postgres, wal says the same
   --seconds N        how long to write and kill (default 20)
   --seed S           seed of all random decisions (default: the time)
   --json FILE        write the result to a file

@@ -51,7 +51,7 @@ export class Soak {
     const world = await this.#stage.createWorld(this.#server.url);
     const port = await this.#journal.listen();
     const watch = this.#stage.watch(world);
-    const cast = this.#start(world, port);
+    const cast = this.#start(world, port, watch);
     await Promise.all(
       [...cast.relays, ...cast.consumers, ...cast.writers, ...cast.maintainers].map((process) => process.started()),
     );
@@ -101,7 +101,7 @@ export class Soak {
     };
   }
 
-  #start(world: World, port: number): Cast {
+  #start(world: World, port: number, watch: Watch): Cast {
     const stage = this.#stage.name;
     const seedOf = (start: number, i: number): string => String(this.#options.seed * 1000 + start * 10 + i);
     const many = (count: number, make: (i: number) => Supervised): Supervised[] =>
@@ -111,6 +111,8 @@ export class Soak {
     return {
       server: this.#server,
       journal: this.#journal,
+      patience: this.#stage.patience ?? 1,
+      disturb: watch.disturb && (() => watch.disturb!(this.#random)),
       relays: many(RELAYS, (i) =>
         supervised(`relay-${i}`, "relay-process.ts", () => [
           stage,

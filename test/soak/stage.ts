@@ -2,7 +2,7 @@ import type { Store } from "../../src/core/contracts.ts";
 import type { BusinessRow, Fact } from "./checker.ts";
 import type { Random } from "./random.ts";
 
-export type StageName = "postgres" | "mongodb" | "mongodb-change-stream";
+export type StageName = "postgres" | "postgres-wal" | "mongodb" | "mongodb-change-stream";
 
 /** A server that can be killed. */
 export interface SoakServer {
@@ -29,6 +29,8 @@ export interface Left {
 /** What the soak needs of a database beside its store. */
 export interface Stage {
   readonly name: StageName;
+  /** How many times longer relays and the server are left alone between faults. Default 1. */
+  readonly patience?: number;
   /** The process that writes business data and messages. */
   readonly writerFile: string;
   start(): Promise<SoakServer>;
@@ -48,6 +50,8 @@ export interface Watch {
   effects(): Promise<Fact[]>;
   /** What should be empty or whole when everything has arrived. */
   leftovers(): Promise<Record<string, number>>;
+  /** Breaks something that only this stage has. */
+  disturb?(random: Random): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -55,11 +59,13 @@ export interface Watch {
 export function stageName(store: string, source = "polling"): string {
   if (source === "polling") return store;
   if (store === "mongodb" && source === "stream") return "mongodb-change-stream";
+  if (store === "postgres" && (source === "stream" || source === "wal")) return "postgres-wal";
   throw new Error(`--source cannot be ${source} with --store ${store}`);
 }
 
 export async function stageNamed(name: string): Promise<Stage> {
   if (name === "postgres") return (await import("./postgres-stage.ts")).postgresStage;
+  if (name === "postgres-wal") return (await import("./postgres-stage.ts")).postgresWalStage;
   if (name === "mongodb") return (await import("./mongodb-stage.ts")).mongodbStage;
   if (name === "mongodb-change-stream") return (await import("./mongodb-stage.ts")).mongodbStreamStage;
   throw new Error(`--store must be postgres or mongodb, got ${name}`);

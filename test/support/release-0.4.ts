@@ -1,11 +1,14 @@
 import pg from "pg";
 
+/** What a process tells of its source. */
+const SOURCE = ", source = $7::text, wal = $8::text::boolean";
+
 /** No edits, for statements that look for some. */
 const NO_EDITS = `(select null::text as relay, null::bigint as position, null::integer as size, null::json as headers,
   null::json as payload, null::bytea as body where false)`;
 
 /**
- * What a process of 0.4 says to the database: the statements of today without what they know of edits and groups. It does
+ * What a process of 0.4 says to the database: the statements of today without what they know of edits, groups and streams. It does
  * not tell which version it is of.
  */
 export function poolAs04(connectionString: string, max: number): pg.Pool {
@@ -22,7 +25,8 @@ function as04(query: unknown): unknown {
   if (typeof query === "string") return textAs04(query);
   const { text, values } = query as { text?: string; values?: unknown[] };
   if (typeof text !== "string" || Object.getPrototypeOf(query) !== Object.prototype) return query;
-  const given = values?.map((value) =>
+  const known = text.includes(SOURCE) ? values?.slice(0, -2) : values;
+  const given = known?.map((value) =>
     typeof value === "string" ? value.replace(String.raw`,"\"txbox\".\"edit\""`, "") : value,
   );
   return { ...(query as object), text: textAs04(text), ...(given === undefined ? {} : { values: given }) };
@@ -31,8 +35,15 @@ function as04(query: unknown): unknown {
 function textAs04(text: string): string {
   return text
     .replaceAll('"txbox"."edit"', NO_EDITS)
-    .replace("(relay, owner, lease_until, version)", "(relay, owner, lease_until)")
-    .replace("$3::text::interval, 10 where exists", "$3::text::interval where exists")
+    .replace("(relay, owner, lease_until, version, wal)", "(relay, owner, lease_until)")
+    .replace("$3::text::interval, 11, null where exists", "$3::text::interval where exists")
+    .replace("bool_and(wal is not null and wal)", "bool_and(false)")
+    .replace("c.ahead::text", "null::text")
+    .replace(SOURCE, "")
+    .replaceAll("done, floor, ahead", "done, floor")
+    .replace(", wal_lsn, ahead", "")
+    .replace(" wal_lsn = null, ahead = null,", "")
+    .replace(" wal_lsn = null,", "")
     .replace("last_error, error_group, grouped_at, errors", "last_error, errors")
     .replace('x.error, x."group", pg_catalog.clock_timestamp(),', "x.error,")
     .replace("error_group = excluded.error_group, grouped_at = excluded.grouped_at,", "");

@@ -19,6 +19,7 @@ import { relaysCommand } from "./relays.ts";
 import { replayCommand } from "./replay.ts";
 import { statusCommand } from "./status.ts";
 import { storyCommand } from "./story.ts";
+import { walCommand } from "./wal.ts";
 
 /** In the order of the help text. */
 export const COMMANDS: readonly Command[] = [
@@ -39,6 +40,7 @@ export const COMMANDS: readonly Command[] = [
   maintainCommand,
   replayCommand,
   reconcileCommand,
+  walCommand,
   contractsCommand,
   rebaseCommand,
   grantsCommand,

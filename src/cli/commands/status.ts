@@ -164,6 +164,9 @@ function ownersText(all: readonly RelayInfo[]): string {
     { title: "process", value: ({ owner }) => owner },
     { title: "lanes", align: "right", value: ({ lanes }) => lanes },
     { title: "lease ends in", align: "right", value: ({ leaseMs }) => formatMs(leaseMs) },
+    ...(owners.some(({ source }) => source !== undefined)
+      ? [{ title: "source", value: ({ source = "polling" }: (typeof owners)[number]) => source, max: 100 }]
+      : []),
   ]);
 }
 

@@ -17,6 +17,16 @@ export class TxboxOutbox<Map extends EventMap = AnyEvents> implements Outbox<Map
     return this.#outbox.enqueue(tx, messages);
   }
 
+  withTransaction<T>(tx: object, run: () => Promise<T>): Promise<T> {
+    return this.#outbox.withTransaction(tx, run);
+  }
+
+  enqueueHere(message: NewMessageOf<Map>): Promise<Enqueued>;
+  enqueueHere(messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
+  enqueueHere(messages: NewMessageOf<Map> & readonly NewMessageOf<Map>[]): Promise<Enqueued | Enqueued[]> {
+    return this.#outbox.enqueueHere(messages);
+  }
+
   lockKey(tx: object, of: { stream: string; key: string }): Promise<void> {
     return this.#outbox.lockKey(tx, of);
   }

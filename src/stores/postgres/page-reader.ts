@@ -61,7 +61,7 @@ export class PageReader {
       this.#reading?.follows(cursor) === true ? this.#reading : this.#read(cursor, limit));
     try {
       const { messages } = await this.#fit(await reading.first(limit), reading.inline);
-      await this.#layEditsOver(messages);
+      await this.layEditsOver(messages);
       reading.take(messages);
       if (reading.wantsNext) reading.next = this.#read({ ...cursor, fetched: reading.lastPosition }, limit);
       return { messages, last: reading.empty && reading.complete };
@@ -168,7 +168,8 @@ export class PageReader {
     return { messages, cut: count < read.length };
   }
 
-  async #layEditsOver(messages: readonly LogMessage[]): Promise<void> {
+  /** Messages in the order of their positions. */
+  async layEditsOver(messages: readonly LogMessage[]): Promise<void> {
     const [first, last] = [messages[0], messages.at(-1)];
     if (first === undefined || first.position > this.editedUpTo) return;
     const edits = await this.#sql.query(editsSql(this.#names), [this.#relay, first.ref, last!.ref]);

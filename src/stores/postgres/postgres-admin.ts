@@ -22,6 +22,8 @@ import { relayFigures } from "./relay-figures.ts";
 import { rewindPreview } from "./rewind-preview.ts";
 import { search } from "./search.ts";
 import { storeFigures, type Retention } from "./store-figures.ts";
+import { dropForGood } from "./wal/wal-admin.ts";
+import { databaseName, slotName } from "./wal/wal-slot.ts";
 import { readWaiting } from "./waiting.ts";
 
 export interface AdminOptions {
@@ -54,12 +56,16 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     resume: (relay) => setPaused(transactions, names, relay, false, author),
     rewind: (relay, target) => rewind(transactions, names, relay, target, author),
     rewindPreview: (relay, target) => rewindPreview(transactions, names, relay, target, noSuchRelay),
-    drop: (relay) =>
-      transactions.write(BY_INDEX, async (sql) => {
+    async drop(relay) {
+      await transactions.write(BY_INDEX, async (sql) => {
         const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
         if (rows.length === 0) throw noSuchRelay(relay);
         await noteChange(sql, names, author, { action: "drop", relay, details: {}, count: null });
-      }),
+      });
+      // One that a crash has left would keep the server's log. Processes that still run drop theirs by themselves.
+      const slot = slotName(await databaseName(options.database), names, relay);
+      await dropForGood(options.database, names, slot);
+    },
     dead: (query) => listDead(transactions, names, query),
     deadGroups: (query) => deadGroups(transactions, names, query),
     requeue: (choice, onProgress) => commandDead(transactions, names, "requeue", choice, author, onProgress),
@@ -137,7 +143,7 @@ async function rewind(
   const text = `with target as materialized (select greatest(${done}, 0) as done,
          (select coalesce(max(floor), 0) from ${names.cursor} where relay = $1::text) as floor),
      c as (update ${names.cursor} c set prev = ${prev}, ${window}, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, crashes = 0,
-         suspect = null, stamp = pg_current_xact_id()
+         suspect = null, wal_lsn = null, ahead = null, stamp = pg_current_xact_id()
        from target where c.relay = $1::text and ${SOUND} returning ${DURABLE}),
      gone as (delete from ${names.parked} p using target where ${again("p")}),
      redone as (delete from ${names.delivery} v using target where ${again("v")}),

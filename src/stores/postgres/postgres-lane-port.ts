@@ -1,4 +1,4 @@
-import type { JoinOptions } from "../../core/contracts.ts";
+import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { Mutex } from "../../core/mutex.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
 import type {
@@ -23,12 +23,23 @@ import type { Names } from "./postgres-names.ts";
 import { laneViews, PostgresOwnership, requireSound, type RelayView } from "./postgres-ownership.ts";
 import { promoteDue } from "./schedule.ts";
 import { progressOf, settleStatement, writtenSql, type PageEnd } from "./settle-sql.ts";
+import type { Ahead } from "./wal/decoded-transactions.ts";
+import { WalSource, type WalSourceOptions } from "./wal/wal-source.ts";
 import { WindowOpener } from "./window-opener.ts";
 
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
 
-/** The log by polling: a part is a cursor, a page is a piece of its open window. */
+export interface PostgresLanePortOptions {
+  readonly sql: CopyRunner;
+  readonly names: Names;
+  readonly options: JoinOptions;
+  readonly clock: Clock;
+  /** New messages come by the server's stream. */
+  readonly stream: Pick<WalSourceOptions, "replication" | "wake" | "tell"> | undefined;
+}
+
+/** A part is a cursor of the log; a page is a piece of its open window, or of the server's stream. */
 export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly keysPerClaim: number = 256;
   readonly promotesAlone: boolean = false;
@@ -45,20 +56,33 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly #fenced: Mutex = new Mutex();
   #cursors: readonly Cursor[] = [];
   #view: RelayView | undefined;
+  /** What a process that streamed has left, by the point of its cursor. */
+  #ahead: Map<string, Ahead> = new Map();
   #commandsAtATime = MOST_COMMANDS;
   /** Nothing was read since the cursors were last put in order. */
   #tidied = false;
   /** The answer to the last settle was lost: until it is sent again, cursors may be behind their rows. */
   #inDoubt = false;
+  /** New messages by the server's stream. */
+  readonly #wal: WalSource | undefined;
+  readonly #clock: Clock;
+  /** The lease runs until then at least. */
+  #leaseUntil = 0;
 
-  constructor(sql: CopyRunner, names: Names, options: JoinOptions) {
+  constructor({ sql, names, options, clock, stream }: PostgresLanePortOptions) {
     this.#sql = sql;
     this.#names = names;
     this.#options = options;
     this.#lease = `${options.leaseMs} ms`;
-    this.#ownership = new PostgresOwnership(sql, names, options.relay, options.owner, options.leaseMs);
+    this.#clock = clock;
+    this.#ownership = new PostgresOwnership(sql, names, { ...options, streams: stream !== undefined });
     this.#reader = new PageReader(sql, names, options.relay, options.batch);
     this.#windows = new WindowOpener(sql, names, this.#lease);
+    if (stream === undefined) return;
+    const wants = ({ stream: name }: { stream: string }) =>
+      this.#reader.streams === null ? !name.startsWith("inbox.") : this.#reader.streams.includes(name);
+    const isInDoubt = () => this.#inDoubt;
+    this.#wal = new WalSource({ sql, names, join: options, clock, fenced: this.#fenced, wants, isInDoubt, ...stream });
   }
 
   async open(): Promise<void> {
@@ -73,10 +97,20 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   async enter(ongoing: readonly LogMessage[]): Promise<Entered<Cursor>> {
     this.#windows.forget();
     this.#inDoubt = false;
-    this.#cursors = await this.#ownership.enter();
+    // Behind an anchor that is being written.
+    if (this.#wal !== undefined) await this.#fenced.run(async () => this.#wal!.interrupt());
+    const sentAt = this.#clock.monotonic();
+    const cursors = await this.#ownership.enter();
+    this.#cursors = cursors;
+    this.#extend(sentAt);
     const lanes = this.#cursors.flatMap((cursor) => cursor.lanes);
     if (lanes.length === 0) return { parts: this.#cursors, keys: [], ongoing: new Set() };
     const { relay } = this.#options;
+    this.#ahead = new Map();
+    for (const { prev, ahead } of cursors) {
+      if (ahead.size > 0) this.#ahead.set(prev, new Map([...(this.#ahead.get(prev) ?? []), ...ahead]));
+    }
+    this.#wal?.entered(cursors);
     const keys = await this.#sql.query(loadBlockedSql(this.#names), [relay, plainArray(lanes)]);
     // After the epoch rose, so that an edit of before a rewind is seen by whoever reads what was rewound.
     const [edited] = await this.#sql.query(lastEditSql(this.#names), [relay]);
@@ -93,18 +127,28 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   async tend(cursors: readonly Cursor[]): Promise<Tended> {
     // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
     const view = await this.#ownership.look();
+    if (!view.exists) this.#wal?.relayDropped();
     requireSound(view, this.#options.relay);
     // Another server has taken over: what the last one had accepted may be gone.
     const sameServer = this.#view === undefined || this.#view.timeline === view.timeline;
     this.#view = view;
     this.#reader.streams = view.streams;
-    const renewed = (await this.#ownership.renew(cursors)) && sameServer;
+    const sentAt = this.#clock.monotonic();
+    const renewed = (await this.#ownership.renew(cursors, this.#wal)) && sameServer;
+    if (renewed) this.#extend(sentAt);
+    await this.#wal?.tend(view);
     const { paused, members, commands, scheduledInMs } = view;
     const self = this.#options.owner;
     // Taken by a statement that arrived after it was given up.
     const isUnknown = (id: string) => cursors.every((cursor) => cursor.id !== id);
     const outdated = view.cursors.some(({ id, owner, lanes }) => owner === self && lanes.length > 0 && isUnknown(id));
-    return { view: { self, paused, members, lanes: laneViews(view), commands, scheduledInMs, outdated }, renewed };
+    const together = this.#wal !== undefined && view.allStream;
+    const seen = { self, paused, members, together, lanes: laneViews(view), commands, scheduledInMs, outdated };
+    return { view: seen, renewed };
+  }
+
+  #extend(sentAt: number): void {
+    this.#leaseUntil = Math.max(this.#leaseUntil, sentAt + this.#options.leaseMs);
   }
 
   async take(lanes: readonly number[]): Promise<void> {
@@ -117,7 +161,8 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   }
 
   async give(cursors: readonly Cursor[], lanes: readonly number[] | "all"): Promise<void> {
-    if (lanes === "all") return this.#ownership.leave();
+    if (lanes === "all") return this.#leave();
+    await this.#noteAhead();
     for (const cursor of cursors) {
       const some = cursor.lanes.filter((lane) => lanes.includes(lane));
       if (some.length === 0) continue;
@@ -126,7 +171,44 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     }
   }
 
+  async #leave(): Promise<void> {
+    await this.#fenced.run(async () => this.#wal?.close());
+    // Then the next owner gets some messages twice.
+    await this.#noteAhead().catch(() => undefined);
+    await this.#ownership.leave();
+    await this.#wal?.forget();
+  }
+
+  /** What the stream brought and is settled beyond the cursor, the next owner leaves out. */
+  async #noteAhead(): Promise<void> {
+    const [cursor] = this.#cursors;
+    if (this.#wal === undefined || cursor === undefined || this.#cursors.length > 1) return;
+    await this.#fenced.run(() => this.#wal!.noteAhead(cursor));
+  }
+
   async readNew(
+    cursors: readonly Cursor[],
+    limit: Limit,
+    alone: boolean,
+  ): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
+    if (this.#wal === undefined) return this.#readWindow(cursors, limit, alone);
+    const streamed = await this.#wal.next(cursors, limit, alone);
+    if (streamed === "nothing") return !this.#tidied && needsTidying(cursors) ? "untidy" : streamed;
+    if (streamed === "lost") return streamed;
+    if (streamed === "poll") {
+      const page = await this.#readWindow(cursors, limit, alone);
+      if (page === "nothing") this.#wal.caughtUp();
+      return page;
+    }
+    this.#tidied = false;
+    const { messages } = streamed;
+    if (messages.some(({ position }) => position <= this.#reader.editedUpTo)) {
+      await this.#reader.layEditsOver(messages.toSorted((a, b) => (a.position < b.position ? -1 : 1)));
+    }
+    return { part: cursors[0]!, messages, attempts: undefined, crashes: 0, mark: { streamed } };
+  }
+
+  async #readWindow(
     cursors: readonly Cursor[],
     limit: Limit,
     alone: boolean,
@@ -137,9 +219,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
       // The next window is opened when this one is settled.
       if (cursors.some(({ cur }) => cur !== undefined)) return "nothing";
       if (this.#inDoubt) return "nothing";
-      if (!this.#tidied && needsTidying(cursors)) return "untidy";
+      if (!this.#tidied && needsTidying(cursors) && this.#isNothingAhead) return "untidy";
       const areCurrent = () => cursors === this.#cursors;
-      const opened = await this.#fenced.run(() => this.#windows.open(cursors, areCurrent));
+      const anyway = cursors.length === 1 && this.#wal?.needsWindow(cursors[0]!) === true;
+      const opened = await this.#fenced.run(() => this.#windows.open(cursors, areCurrent, anyway));
       if (opened === "not ours") return "lost";
       if (opened === "nothing new") return "nothing";
       this.#tidied = false;
@@ -147,13 +230,27 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   }
 
   async #page(cursor: Cursor, limit: Limit, alone: boolean): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
-    const { messages, last } = await this.#reader.page(cursor, limit.messages);
-    const upto = messages.at(-1)?.ref ?? cursor.fetched;
+    const { messages: read, last } = await this.#reader.page(cursor, limit.messages);
+    const upto = read.at(-1)?.ref ?? cursor.fetched;
+    const ahead = this.#aheadOf(cursor);
+    const isNew = ({ ref, id }: LogMessage) => ahead!.get(ref) !== id;
+    const messages = ahead === undefined || ahead.size === 0 ? read : read.filter(isNew);
+    const leftOut = read.length - messages.length;
     if (alone && messages.length === 1 && !(await this.suspect(cursor, messages[0]!, true))) return "lost";
     cursor.fetched = upto;
     cursor.exhausted = last;
     const crashes = alone ? cursor.suspectCrashes : 0;
-    return { part: cursor, messages, attempts: undefined, crashes, mark: { upto, last } };
+    return { part: cursor, messages, attempts: undefined, crashes, mark: { upto, last, leftOut } };
+  }
+
+  /** Messages beyond this point of the cursor that came by a stream and are settled. */
+  #aheadOf(cursor: Cursor): Ahead | undefined {
+    const mine = this.#wal?.aheadOf(cursor);
+    return mine !== undefined && mine.size > 0 ? mine : this.#ahead.get(cursor.prev);
+  }
+
+  get #isNothingAhead(): boolean {
+    return this.#cursors.every((cursor) => (this.#aheadOf(cursor)?.size ?? 0) === 0);
   }
 
   readParked(
@@ -188,11 +285,22 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   async #write(cursor: Cursor, settlement: Settlement<LogMessage, PageEnd>): Promise<boolean> {
     const progress = progressOf(settlement);
     const reopen =
-      settlement.mayOpenNext && progress.finish && this.#cursors.length === 1 && cursor.writes < RENUMBER_AFTER;
+      settlement.mayOpenNext &&
+      progress.finish &&
+      this.#cursors.length === 1 &&
+      cursor.writes < RENUMBER_AFTER &&
+      this.#wal?.wantsPause !== true;
     const clearSuspect = cursor.suspect !== undefined && isSettledBy(cursor.suspect, settlement);
+    if (!clearSuspect && this.#needsNoWrite(settlement)) {
+      this.#wal!.count(settlement.published);
+      this.#noteStreamed(settlement);
+      return true;
+    }
     const { relay } = this.#options;
-    const input = { relay, lease: this.#lease, cursor, settlement, progress, reopen, clearSuspect };
+    const uncounted = this.#wal?.uncounted ?? 0;
+    const input = { relay, lease: this.#lease, cursor, settlement, progress, reopen, clearSuspect, uncounted };
     const { text, params } = settleStatement(this.#names, input);
+    const sentAt = this.#clock.monotonic();
     let row: Row | undefined;
     try {
       [row] = await this.#sql.query(text, params);
@@ -205,6 +313,9 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     }
     if (row === undefined) return false;
     const [, cur, finished, lo] = row;
+    this.#extend(sentAt);
+    this.#wal?.written(settlement.token, uncounted);
+    this.#noteStreamed(settlement);
     cursor.seq++;
     cursor.writes++;
     if (clearSuspect) cursor.suspect = undefined;
@@ -224,6 +335,21 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
       cursor.done = progress.done;
     }
     return true;
+  }
+
+  /** Of a stream, and all of it went out: an anchor writes that later, with much else. Not under a lease that may be over. */
+  #needsNoWrite(settlement: Settlement<LogMessage, PageEnd>): boolean {
+    const { pages, park, retried, unpark, dead, block, unblock, clearCrashes } = settlement;
+    const plain = park.length + retried.length + unpark.length + dead.length + block.length + unblock.length === 0;
+    const streamed = pages.length > 0 && pages.every(({ mark }) => "streamed" in mark);
+    const held = this.#clock.monotonic() < this.#leaseUntil && this.#wal?.isLost === false;
+    return plain && streamed && !clearCrashes && held;
+  }
+
+  #noteStreamed({ pages }: Settlement<LogMessage, PageEnd>): void {
+    for (const { mark, messages } of pages) {
+      if ("streamed" in mark) this.#wal!.settled(mark.streamed, messages.length);
+    }
   }
 
   promote(): Promise<number | null> {

@@ -12,6 +12,7 @@ import { SAMPLES_MS } from "./postgres-history.ts";
 import type { Archive } from "./segment-archive.ts";
 import { ANOTHER_IS_AT_IT, Segments } from "./segments.ts";
 import { createReceiptDays, dropOldReceipts } from "./receipt-days.ts";
+import { dropForgottenSlots } from "./wal/wal-admin.ts";
 
 export interface MaintenanceOptions {
   database: Database;
@@ -43,6 +44,8 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
         await analyseNew(options);
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
+        // A role that may not replicate leaves that to others.
+        await dropForgottenSlots(options.sql, names).catch(() => undefined);
         return { rotated, droppedSegments: dropped, ...held };
       } catch (error) {
         throw errorCode(error) === NO_RIGHTS ? withoutRights(error) : explain(error, names.schema);

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { TxboxError } from "../../core/errors.ts";
 
 const TABLES = [
@@ -43,6 +44,8 @@ export type Names = Readonly<Record<TableName, string>> & {
   of(table: string): string;
   /** Distinguishes this installation in advisory locks. */
   readonly lockScope: string;
+  /** Of the publication, not quoted: one for each installation in a database. */
+  readonly publication: string;
 };
 
 export interface NameOptions {
@@ -55,7 +58,15 @@ export function postgresNames({ schema, tablePrefix }: NameOptions): Names {
   requireIdentifier("tablePrefix", tablePrefix, 0, 30);
   const of = (table: string) => `${quote(schema)}.${quote(tablePrefix + table)}`;
   const tables = Object.fromEntries(TABLES.map((table) => [table, of(table)])) as Record<TableName, string>;
-  return { ...tables, schema: quote(schema), of, lockScope: `txbox:${schema}.${tablePrefix}` };
+  const lockScope = `txbox:${schema}.${tablePrefix}`;
+  const publication = tablePrefix === "" ? schema : shortName(`${schema}.${tablePrefix}`);
+  return { ...tables, schema: quote(schema), of, lockScope, publication };
+}
+
+/** As long as a name may be. */
+function shortName(name: string): string {
+  if (Buffer.byteLength(name) <= 63) return name;
+  return `txbox_${createHash("sha256").update(name).digest("hex").slice(0, 32)}`;
 }
 
 /** Puts configured names in the place of the default ones in a migration file. */

@@ -40,6 +40,8 @@ export interface RelayView {
   /** Tables whose rows row-level security may hide from this role. */
   hidden: string[];
   members: string[];
+  /** Every one of them can read a stream, and wants to. */
+  allStream: boolean;
   cursors: CursorView[];
   /** Dead letters of this process's lanes with a command to carry out. */
   commands: boolean;
@@ -63,16 +65,38 @@ const READ_TABLES = [
 ] as const;
 
 /** The schema that this process knows: who knows less delivers no edits, and gets no lanes where there are some. */
-const KNOWN_VERSION = 10;
+const KNOWN_VERSION = 11;
 
 /** What every change of owner writes: nothing of the one before, or of an earlier load, takes effect afterwards. */
 const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
 /** How far a cursor has come. */
-const PROGRESS = "prev, cur, fin, lo, done, floor";
+const PROGRESS = "prev, cur, fin, lo, done, floor, ahead";
 /** Counts the death of an owner, unless that one gave the cursor away: for its lanes, and for what it had in hand. */
 const crashesAfter = (owner: string): string => `c.crashes + case when ${owner} is null then 0 else 1 end`;
 const suspectCrashesAfter = (owner: string): string =>
   `c.suspect_crashes + case when ${owner} is null or coalesce(c.suspect, 0) <= 0 then 0 else 1 end`;
+
+export interface OwnershipOptions {
+  relay: string;
+  owner: string;
+  leaseMs: number;
+  /** This process can read a stream, and wants to. */
+  streams: boolean;
+}
+
+/** How new messages come to a process that wants to stream, for those of the same relay and for people. */
+export interface Source {
+  readonly description: string;
+  readonly isAble: boolean;
+}
+
+/** A cursor with what other sources left beside it. */
+export interface EnteredCursor extends Cursor {
+  /** The token of the last settle that was written. */
+  lastWrite: string;
+  /** Messages beyond `prev` that are settled all the same: ids by position. */
+  ahead: ReadonlyMap<string, string>;
+}
 
 /** Who owns which lanes: every statement here raises or checks the epoch, so that no old settle lands afterwards. */
 export class PostgresOwnership {
@@ -82,12 +106,15 @@ export class PostgresOwnership {
   readonly #owner: string;
   readonly #lease: string;
 
-  constructor(sql: SqlRunner, names: Names, relay: string, owner: string, leaseMs: number) {
+  readonly #streams: boolean;
+
+  constructor(sql: SqlRunner, names: Names, { relay, owner, leaseMs, streams }: OwnershipOptions) {
     this.#sql = sql;
     this.#names = names;
     this.#relay = relay;
     this.#owner = owner;
     this.#lease = `${leaseMs} ms`;
+    this.#streams = streams;
   }
 
   /** Creates the relay with its lanes and first cursor; several processes may do so at once. */
@@ -110,6 +137,8 @@ export class PostgresOwnership {
          'hidden', (select coalesce(pg_catalog.json_agg(t), '[]') from pg_catalog.unnest($3::text::text[]) t where pg_catalog.row_security_active(t)),
          'exists', r.name is not null, 'paused', coalesce(r.paused, false), 'streams', r.streams,
          'members', (select coalesce(pg_catalog.json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > pg_catalog.clock_timestamp()),
+         'allStream', (select coalesce(pg_catalog.bool_and(wal is not null and wal), false) from ${n.member}
+             where relay = $1::text and lease_until > pg_catalog.clock_timestamp()),
          'cursors', (select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('id', c.id::text, 'owner', c.owner,
              'freeMs', ${epochMs("pg_catalog.clock_timestamp() - c.lease_until")},
              'restored', not (${SOUND}),
@@ -139,23 +168,25 @@ export class PostgresOwnership {
    * Makes this process a member and loads its cursors under a new epoch, so that nothing it sent before takes effect
    * afterwards.
    */
-  async enter(): Promise<Cursor[]> {
+  async enter(): Promise<EnteredCursor[]> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with me as (insert into ${n.member} (relay, owner, lease_until, version)
-         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION} where exists (select 1 from ${n.relay} where name = $1::text)
+      `with me as (insert into ${n.member} (relay, owner, lease_until, version, wal)
+         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams ? "true" : "null"} where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
        where c.relay = $1::text and c.owner = $2::text and ${SOUND}
        returning ${CURSOR_COLUMNS}, coalesce((select pg_catalog.array_to_string(pg_catalog.array_agg(l.lane order by l.lane), ',')
            from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
          (select coalesce(pg_catalog.min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
-           where s.horizon is null or s.horizon > pg_catalog.pg_snapshot_xmin(c.prev)), ${DURABLE}`,
+           where s.horizon is null or s.horizon > pg_catalog.pg_snapshot_xmin(c.prev)), c.last_write, c.ahead::text, ${DURABLE}`,
       [this.#relay, this.#owner, this.#lease],
     );
     const cursors = rows.map((row) => ({
       ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),
       first: row[13]!,
+      lastWrite: row[14]!,
+      ahead: aheadOf(row[15] ?? null, row[3]!),
     }));
     cursors.sort((a, b) => Number(BigInt(a.id) - BigInt(b.id)));
     const own = cursors.filter(({ lanes }) => lanes.length > 0);
@@ -185,10 +216,10 @@ export class PostgresOwnership {
    * Renews the lease of a member and of its cursors. False when it is no member, or a cursor is another's, or has not
    * come as far as this process knows it has: a crash of the server may have lost the last settle.
    */
-  async renew(cursors: readonly Cursor[]): Promise<boolean> {
+  async renew(cursors: readonly Cursor[], source: Source | undefined): Promise<boolean> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with me as (update ${n.member} set lease_until = ${LEASE("$3")} where relay = $1::text and owner = $2::text returning 1),
+      `with me as (update ${n.member} set lease_until = ${LEASE("$3")}, source = $7::text, wal = $8::text::boolean where relay = $1::text and owner = $2::text returning 1),
        renewed as (update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_catalog.pg_current_xact_id()
          from unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
          where c.id = mine.id and ${FENCE} = mine.fence and c.seq >= mine.seq and c.owner = $2::text and ${SOUND}
@@ -201,6 +232,8 @@ export class PostgresOwnership {
         plainArray(cursors.map((c) => c.id)),
         textArray(cursors.map((c) => c.fence)),
         plainArray(cursors.map((c) => c.seq)),
+        source?.description ?? null,
+        source === undefined ? null : String(source.isAble),
       ],
     );
     const [member, renewed] = rows[0]!;
@@ -277,7 +310,7 @@ export class PostgresOwnership {
        gone as (delete from ${n.cursor} c using good where c.id = any ($7::text::bigint[]) returning c.id, c.settled),
        moved as (update ${n.lane} l set cursor_id = $8::text::bigint from good
            where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
-       update ${n.cursor} c set ${NEXT_OWNER},
+       update ${n.cursor} c set ${NEXT_OWNER}, wal_lsn = null,
          crashes = (select pg_catalog.max(crashes) from held),
          suspect = (select suspect from held where suspect is not null order by suspect_crashes desc limit 1),
          suspect_crashes = coalesce((select pg_catalog.max(suspect_crashes) from held where suspect is not null), 0),
@@ -302,7 +335,7 @@ export class PostgresOwnership {
   async renumber(cursor: Cursor): Promise<boolean> {
     const n = this.#names;
     const columns =
-      "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled";
+      "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled, last_write, wal_lsn, ahead";
     const rows = await this.#sql.query(
       `with old as (delete from ${n.cursor} c
          where ${fenced(1, 2, 3)} and ${SOUND} returning *),
@@ -343,6 +376,13 @@ export class PostgresOwnership {
       [this.#relay, this.#owner],
     );
   }
+}
+
+/** Only for the snapshot that it was written for. */
+function aheadOf(json: string | null, prev: string): ReadonlyMap<string, string> {
+  if (json === null) return new Map();
+  const noted = JSON.parse(json) as { prev: string; ids: Record<string, string> };
+  return new Map(noted.prev === prev ? Object.entries(noted.ids) : []);
 }
 
 /** The view as the engine wants it: by lane. */

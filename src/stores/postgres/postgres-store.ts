@@ -1,7 +1,10 @@
 import { systemClock } from "../../core/clock.ts";
-import type { Clock, Ledger, Store, Writer } from "../../core/contracts.ts";
+import type { Clock, Ledger, SourceEvent, Store, Writer } from "../../core/contracts.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
-import { rejectUnknownOptions, requireInteger } from "../../core/options.ts";
+import { notifyEnqueued } from "../../core/enqueue-signal.ts";
+import { TxboxError } from "../../core/errors.ts";
+import { safeListener } from "../../core/channels.ts";
+import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
 import type { Message } from "../../core/message.ts";
 import type { SqlTransaction } from "../../core/sql-transaction.ts";
 import { toldMaintenance } from "../shared/told-maintenance.ts";
@@ -10,8 +13,15 @@ import { postgresChecks } from "./doctor.ts";
 import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
-import type { PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
-import { databaseOf } from "./postgres-client.ts";
+import type {
+  Database,
+  PostgresBridge,
+  PostgresClient,
+  PostgresTx,
+  TakenBy,
+  TransactionOf,
+} from "./postgres-client.ts";
+import { bridgeOf, databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
@@ -24,11 +34,16 @@ import { postgresNames } from "./postgres-names.ts";
 import type { RebaseReport } from "./postgres-rebase.ts";
 import { rebase } from "./postgres-rebase.ts";
 import { requireArchive, type Archive } from "./segment-archive.ts";
+import { createWal, type PostgresWal } from "./wal/wal-admin.ts";
+import type { ReplicationClient } from "./wal/replication-connection.ts";
+import type { ReplicationSettings } from "./wal/relay-slot.ts";
 import { createWriter } from "./postgres-writer.ts";
 import { withSafePath } from "./search-path.ts";
 
-export interface PostgresStoreOptions<Client extends PostgresClient = PostgresClient> {
-  /** Your own pg.Pool, postgres.js or PGlite instance. */
+export interface PostgresStoreOptions<
+  Client extends PostgresClient | PostgresBridge = PostgresClient | PostgresBridge,
+> {
+  /** Your own pg.Pool, postgres.js or PGlite instance, or your ORM: `fromDrizzle(db)`. */
   client: Client;
   /** Default "txbox". */
   schema?: string;
@@ -44,16 +59,33 @@ export interface PostgresStoreOptions<Client extends PostgresClient = PostgresCl
   receiptRetentionMs?: number;
   /** Segments are written here before retention drops them: `{ directory }`, or a function. Default: they are not. */
   archive?: Archive;
+  /** For relays with `source: "stream"`. */
+  replication?: ReplicationOptions;
   clock?: Clock;
 }
 
-/** Handlers get the driver's own transaction, `Tx`; enqueueing takes a transaction of any driver or bridge. */
-export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "writer"> {
-  readonly writer: Writer<PostgresTx>;
+/** How relays read new messages from the server's own log, see docs/wal.md. */
+export interface ReplicationOptions {
+  /**
+   * A client that is not connected yet: `() => new pg.Client({ …, replication: "database" })`. A connection pooler cannot
+   * carry it. Default: as the pg.Pool of the store connects.
+   */
+  connect?: () => ReplicationClient;
+  /** A slot is given up when it keeps more of the server's log than this, and messages come by polling. Default 1 GiB. */
+  maxRetainedBytes?: number;
+  /** Slots are kept on standbys too (PostgreSQL 17 and later). Default false. */
+  failover?: boolean;
+}
+
+/** Handlers get the own transaction of the driver or the ORM, `Tx`; enqueueing takes those and one of any driver. */
+export interface PostgresStore<Tx = SqlTransaction, OwnTx = never> extends Omit<Store<Tx>, "writer"> {
+  readonly writer: Writer<PostgresTx | OwnTx>;
   /** GRANT statements for roles that may only write, only relay, only look, or maintain. */
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
   rebase(): Promise<RebaseReport>;
+  /** What relays with `source: "stream"` need on the server. */
+  readonly wal: PostgresWal;
   /** Messages of the log in the order of positions, for `replay`. */
   readLog(query: LogQuery): AsyncGenerator<Message>;
 }
@@ -70,13 +102,17 @@ const KNOWN = [
   "abandonAfterMs",
   "receiptRetentionMs",
   "archive",
+  "replication",
   "clock",
 ];
+const REPLICATION_OPTIONS = ["connect", "maxRetainedBytes", "failover"];
+const CONNECT = 'connect: () => new pg.Client({ …, replication: "database" })';
+const GIB = 1_073_741_824;
 
 /** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
-export function createPostgresStore<Client extends PostgresClient>(
+export function createPostgresStore<Client extends PostgresClient | PostgresBridge>(
   options: PostgresStoreOptions<Client>,
-): PostgresStore<TransactionOf<Client>> {
+): PostgresStore<TransactionOf<Client>, TakenBy<Client>> {
   const of = "createPostgresStore";
   rejectUnknownOptions(of, options, KNOWN);
   const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs, archive } = options;
@@ -87,25 +123,54 @@ export function createPostgresStore<Client extends PostgresClient>(
   if (abandonAfterMs !== undefined) requireInteger(of, "abandonAfterMs", abandonAfterMs, retentionMs);
   if (archive !== undefined) requireArchive(of, archive);
   const database = withSafePath(databaseOf(client));
+  const replication = replicationSettings(of, options.replication, database);
+  const bridge = bridgeOf(client);
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
-  return {
+  const store: PostgresStore<TransactionOf<Client>, TakenBy<Client>> = {
     name: "postgres",
-    capabilities: { sharedRelays: !database.single, transactions: true, namedRelays: true, streams: false },
-    writer: createWriter({ names }),
+    capabilities: {
+      sharedRelays: !database.single,
+      transactions: true,
+      namedRelays: true,
+      streams: replication !== undefined,
+    },
+    writer: createWriter({ names, bridge }),
     queue: {
       async join(join) {
         const runner = withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS));
-        const session = new LaneSession(new PostgresLanePort(runner, names, join), join, clock);
+        const { onSourceEvent = () => undefined } = join;
+        const listener = safeListener("onSourceEvent", onSourceEvent);
+        const stream =
+          join.source !== "stream"
+            ? undefined
+            : {
+                replication: replication ?? cannotStream(),
+                wake: () => notifyEnqueued(store),
+                tell: (event: SourceEvent) => listener(event, event.type),
+              };
+        const port = new PostgresLanePort({ sql: runner, names, options: join, clock, stream });
+        const session = new LaneSession(port, join, clock);
         await session.join();
         return session;
       },
     },
-    ledger: createLedger({ database, names, receiptRetentionMs }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
+    ledger: createLedger({ database, names, receiptRetentionMs, bridge }) as Ledger<unknown> as Ledger<
+      TransactionOf<Client>
+    >,
     migrator: createMigrator({ database, names }),
     maintenance: toldMaintenance(
       "postgres",
-      createMaintenance({ database, sql, names, segmentMs, retentionMs, abandonAfterMs, receiptRetentionMs, archive }),
+      createMaintenance({
+        database,
+        sql,
+        names,
+        segmentMs,
+        retentionMs,
+        abandonAfterMs,
+        receiptRetentionMs,
+        archive,
+      }),
     ),
     admin: createAdmin({ database, names, retention: { retentionMs, abandonAfterMs }, receiptRetentionMs }),
     history: createHistory(withDeadline(sql, MIN_ANSWER_MS), names),
@@ -113,6 +178,32 @@ export function createPostgresStore<Client extends PostgresClient>(
     classify,
     grants: (roles) => postgresGrants(names, roles),
     rebase: () => rebase(database, names),
+    wal: createWal(sql, names),
     readLog: (query) => readLog(new PlannedTransactions(database, names), names, query),
   };
+  return store;
+}
+
+function replicationSettings(
+  of: string,
+  options: ReplicationOptions | undefined,
+  database: Database,
+): ReplicationSettings | undefined {
+  if (options !== undefined) rejectUnknownOptions(`${of}: replication`, options, REPLICATION_OPTIONS);
+  const { connect = database.replication, maxRetainedBytes = GIB, failover = false } = options ?? {};
+  requireInteger(of, "replication.maxRetainedBytes", maxRetainedBytes, 1_048_576);
+  if (connect === undefined) return undefined;
+  requireFunction(of, "replication.connect", connect, CONNECT);
+  return { connect, maxRetainedBytes, failover };
+}
+
+function cannotStream(): never {
+  throw new TxboxError(
+    "invalid_option",
+    'source: "stream" needs a connection of its own, which this client cannot make',
+    {
+      field: "source",
+      fix: `Give createPostgresStore replication: { ${CONNECT} }`,
+    },
+  );
 }

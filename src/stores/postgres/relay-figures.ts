@@ -54,12 +54,13 @@ from ${n.relay} r cross join lateral (select count(*) as count, min(k.position) 
 order by r.name`;
 }
 
-function ownerOf([, owner, epoch, leaseMs, lanes]: Row): RelayInfo["lanes"][number] {
+function ownerOf([, owner, epoch, leaseMs, lanes, , , source]: Row): RelayInfo["lanes"][number] {
   return {
     owner: owner!,
     epoch: BigInt(epoch!),
     leaseMs: Math.max(0, Math.round(Number(leaseMs))),
     lanes: Number(lanes),
+    ...(source == null ? {} : { source }),
   };
 }
 
@@ -72,7 +73,8 @@ function oldest(found: readonly Backlog[], parkedMs: number | undefined): number
 function cursorsSql(n: Names): string {
   return `
 select c.relay, c.owner, c.epoch, ${epochMs("c.lease_until - clock_timestamp()")},
-  (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), c.settled, c.id
+  (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), c.settled, c.id,
+  (select m.source from ${n.member} m where m.relay = c.relay and m.owner = c.owner)
 from ${n.cursor} c order by c.id`;
 }
 

@@ -5,6 +5,7 @@ import { soloOf } from "./parking-sql.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { allVisible, DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
+import type { StreamPage } from "./wal/decoded-transactions.ts";
 
 export interface SettleStatement {
   text: string;
@@ -12,11 +13,16 @@ export interface SettleStatement {
 }
 
 /** Where the cursor stands after a page of its window. */
-export interface PageEnd {
+export interface WindowEnd {
   readonly upto: string;
   /** Nothing follows in the window. */
   readonly last: boolean;
+  /** Messages of the page that were delivered before the window was opened. */
+  readonly leftOut: number;
 }
+
+/** Settling a page of a window moves the cursor; of a stream, anchors do that later. */
+export type PageEnd = WindowEnd | { readonly streamed: StreamPage };
 
 export interface SettleInput {
   relay: string;
@@ -28,6 +34,8 @@ export interface SettleInput {
   clearSuspect: boolean;
   /** Finish the window and open the next one, if there is anything new: a round trip less for what waits. */
   reopen: boolean;
+  /** Messages that went out before and are in no count yet. */
+  uncounted: number;
 }
 
 /** How far a settlement brings its cursor. */
@@ -44,11 +52,12 @@ export function progressOf({ pages }: Settlement<LogMessage, PageEnd>): Progress
   let done: string | undefined;
   let finish = false;
   let messages = 0;
-  for (const page of pages) {
-    messages += page.messages.length;
+  for (const { mark, complete, messages: its } of pages) {
+    if ("streamed" in mark) continue;
+    messages += its.length + (complete ? mark.leftOut : 0);
     // Without outcomes the cursor stays where an earlier page may have put it.
-    done = page.complete ? page.mark.upto : (page.messages.at(-1)?.ref ?? done);
-    finish = page.complete && page.mark.last;
+    done = complete ? mark.upto : (its.at(-1)?.ref ?? done);
+    finish = complete && mark.last;
   }
   return { done, finish, messages };
 }
@@ -79,7 +88,8 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   ];
   if (settlement.clearCrashes) sets.push("crashes = 0");
   if (input.clearSuspect) sets.push("suspect = null", "suspect_crashes = 0");
-  if (settlement.published > 0) sets.push(`settled = settled + ${settlement.published}`);
+  const published = settlement.published + input.uncounted;
+  if (published > 0) sets.push(`settled = settled + ${published}`);
   if (input.reopen) sets.push("prev = c.cur", "cur = n.cur", "fin = n.fin", "lo = n.lo", "done = 0");
   else if (progress.finish) sets.push("prev = cur", "cur = null", "fin = null", "lo = null", "done = 0");
   else if (progress.done !== undefined) sets.push(`done = ${add(progress.done)}::bigint`);
@@ -150,12 +160,12 @@ export function writtenSql(names: Names): string {
 }
 
 /** Every message of it went out, and the window goes on. */
-function isCommon({ clearSuspect, settlement, progress }: SettleInput): boolean {
+function isCommon({ clearSuspect, settlement, progress, uncounted }: SettleInput): boolean {
   const { park, retried, unpark, dead, block, unblock, published, clearCrashes } = settlement;
   const plain = park.length + retried.length + unpark.length + dead.length + block.length + unblock.length === 0;
   const wentOut = progress.messages > 0 && published === progress.messages;
   const goesOn = progress.done !== undefined && !progress.finish;
-  return plain && wentOut && goesOn && !clearCrashes && !clearSuspect;
+  return plain && wentOut && goesOn && !clearCrashes && !clearSuspect && uncounted === 0;
 }
 
 function commonStatement(names: Names, { relay, lease, cursor, settlement, progress }: SettleInput): SettleStatement {

@@ -34,11 +34,12 @@ export class WindowOpener {
     this.#seen = { prev: "", snapshot: "" };
   }
 
-  /** Changes the cursors, unless they are others by the time of the answer. */
-  async open(cursors: readonly Cursor[], areCurrent: () => boolean): Promise<Opened> {
+  /** Changes the cursors, unless they are others by the time of the answer. `anyway`: also when there is nothing new. */
+  async open(cursors: readonly Cursor[], areCurrent: () => boolean, anyway = false): Promise<Opened> {
     const [first] = cursors;
-    if (cursors.length === 1 && this.#quietOpens > 0 && !(await this.#hasNews(first!))) return "nothing new";
-    const { text, params } = this.#statement(cursors);
+    const one = cursors.length === 1 && !anyway;
+    if (one && this.#quietOpens > 0 && !(await this.#hasNews(first!))) return "nothing new";
+    const { text, params } = this.#statement(cursors, one);
     const rows = await this.#sql.query(text, params);
     if (!areCurrent()) return "nothing new";
     if (rows[0]?.[0] === null) return "not ours";
@@ -51,14 +52,14 @@ export class WindowOpener {
       });
     }
     // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
-    if (cursors.length > 1 && rows.length < cursors.length) return "not ours";
+    if (!one && rows.length < cursors.length) return "not ours";
     return rows.length > 0 ? "opened" : "nothing new";
   }
 
-  #statement(cursors: readonly Cursor[]): { text: string; params: string[] } {
+  #statement(cursors: readonly Cursor[], one: boolean): { text: string; params: string[] } {
     const params = [this.#lease];
     for (const cursor of cursors) params.push(cursor.id, cursor.fence, String(cursor.seq));
-    if (cursors.length > 1) return { text: openAllSql(this.#names, cursors.length, lowestOf(cursors)), params };
+    if (!one) return { text: openAllSql(this.#names, cursors.length, lowestOf(cursors)), params };
     const { prev, floor, first } = cursors[0]!;
     const [, horizon, running] = prev.split(":");
     const some = running !== undefined && running !== "";

@@ -125,6 +125,7 @@ export const auditCases: readonly StoreCase[] = [
   {
     role,
     name: "lists dead letters of the time, and leaves what is retried to the backlog",
+    needs: ["promptProgress"],
     async run(context) {
       const consumer = await joined(
         context.store,

@@ -27,6 +27,7 @@ export const figuresCases: readonly StoreCase[] = [
   {
     role,
     name: "counts pending, published, parked, blocked and dead exactly",
+    needs: ["promptProgress"],
     async run(context) {
       const consumer = await joined(context.store);
       consumer.judge = ({ type }, n) => (type === "bad" ? retry(n + 1, 60_000) : type === "dead" ? dead() : PUBLISHED);
@@ -84,7 +85,7 @@ export const figuresCases: readonly StoreCase[] = [
   {
     role,
     name: "counts for a relay only its streams",
-    needs: ["log"],
+    needs: ["log", "promptProgress"],
     async run(context) {
       await joined(context.store, { relay: "all" });
       const some = await joined(context.store, { relay: "some", streams: ["a"] });
@@ -167,6 +168,7 @@ export const figuresCases: readonly StoreCase[] = [
   {
     role,
     name: "estimates a large backlog and says so",
+    needs: ["promptProgress"],
     async run(context) {
       const consumer = await joined(context.store, { batch: { messages: 1000, bytes: 10_000_000 } });
       await enqueueMany(context, 14_000);
@@ -212,6 +214,7 @@ export const figuresCases: readonly StoreCase[] = [
   {
     role,
     name: "shows relays among the figures of the store as they are shown alone",
+    needs: ["promptProgress"],
     async run(context) {
       const consumer = await joined(context.store);
       consumer.judge = ({ type }, n) => (type === "bad" ? retry(n + 1, 60_000) : PUBLISHED);

@@ -204,7 +204,7 @@ export const relayCases: readonly StoreCase[] = [
   {
     role,
     name: "voids what was in hand when it is rewound",
-    needs: ["log"],
+    needs: ["log", "promptProgress"],
     async run(context) {
       const consumer = await joined(context.store);
       await enqueue(context, ...numbered(1, 3));

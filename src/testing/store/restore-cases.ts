@@ -59,7 +59,7 @@ export const restoreCases: readonly StoreCase[] = [
   {
     role,
     name: "goes on after rebase with what was pending, in order, and with what comes",
-    needs,
+    needs: [...needs, "promptProgress"],
     async run(context) {
       const consumer = await joined(context.store, { batch: { messages: 2, bytes: 1_000_000 } });
       await enqueue(context, ...numbered(1, 7));
@@ -162,7 +162,7 @@ export const restoreCases: readonly StoreCase[] = [
   {
     role,
     name: "can be rewound after rebase",
-    needs: ["restore", "log"],
+    needs: ["restore", "log", "promptProgress"],
     async run(context) {
       const consumer = await joined(context.store);
       await enqueue(context, ...numbered(1, 3));

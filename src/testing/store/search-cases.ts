@@ -63,6 +63,7 @@ export const searchCases: readonly StoreCase[] = [
   {
     role,
     name: "finds by id, key, aggregate and correlation, the newest first",
+    needs: ["promptProgress"],
     async run(context) {
       const sent = await enqueue(
         context,
@@ -143,6 +144,7 @@ export const searchCases: readonly StoreCase[] = [
   {
     role,
     name: "finds messages by what became of them",
+    needs: ["promptProgress"],
     async run(context) {
       const ids = await everyStatus(context);
       const { admin } = context.store;
@@ -233,7 +235,7 @@ export const searchCases: readonly StoreCase[] = [
   {
     role,
     name: "shows a message with all of its relays on one page",
-    needs: ["log"],
+    needs: ["log", "promptProgress"],
     async run(context) {
       const { admin } = context.store;
       const one = await joined(context.store, { relay: "one" });

@@ -31,6 +31,7 @@ export const statusCases: readonly StoreCase[] = [
   {
     role,
     name: "follows a message from pending through processing to published",
+    needs: ["promptProgress"],
     async run(context) {
       const [sent] = await enqueue(context, message({ a: 1 }));
       const id = sent?.id ?? "";
@@ -78,6 +79,7 @@ export const statusCases: readonly StoreCase[] = [
   {
     role,
     name: "shows true attempts, the last error and the true time after retries",
+    needs: ["promptProgress"],
     async run(context) {
       const consumer = await joined(context.store);
       consumer.judge = (one, n) => (one.type === "bad" && n < 2 ? retry(n + 1, 60, `error ${n + 1}`) : PUBLISHED);
@@ -119,7 +121,7 @@ export const statusCases: readonly StoreCase[] = [
   {
     role,
     name: "shows a message as often as there are relays for it, each with its own state",
-    needs: ["log"],
+    needs: ["log", "promptProgress"],
     async run(context) {
       const one = await joined(context.store, { relay: "one" });
       await joined(context.store, { relay: "two" });

@@ -13,6 +13,8 @@ export type StoreFeature =
   | "log"
   /** The log is kept in segments that are dropped whole: `withRetention` is there. */
   | "retention"
+  /** What is settled is in the store when `settle` resolves. Without it, a moment later: until then it may come again. */
+  | "promptProgress"
   /** A restored copy is recognised: `restore` is there. */
   | "restore"
   /** The ways in which a handler could end its transaction are known: `endings` and `breakTransaction` are there. */

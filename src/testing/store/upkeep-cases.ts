@@ -307,7 +307,7 @@ export const upkeepCases: readonly StoreCase[] = [
   {
     role,
     name: "drops at last what a relay that nobody runs holds back, if told to",
-    needs,
+    needs: [...needs, "promptProgress"],
     async run(context) {
       const store = fast(context, { abandonAfterMs: 50 });
       const consumer = await joined(context.store, { relay: "forgotten" });

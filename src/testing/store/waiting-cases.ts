@@ -11,6 +11,7 @@ export const waitingCases: readonly StoreCase[] = [
   {
     role: "waiting",
     name: "shows the message in front of a key and what waits behind it, oldest first",
+    needs: ["promptProgress"],
     async run(context) {
       const { admin } = context.store;
       const consumer = await joined(context.store);
@@ -46,6 +47,7 @@ export const waitingCases: readonly StoreCase[] = [
   {
     role: "waiting",
     name: "shows what a dead letter holds up, and what a relay has in hand",
+    needs: ["promptProgress"],
     async run(context) {
       const { admin } = context.store;
       const consumer = await joined(
@@ -95,7 +97,7 @@ export const waitingCases: readonly StoreCase[] = [
   {
     role: "rewind preview",
     name: "counts what going back would send again",
-    needs: ["log"],
+    needs: ["log", "promptProgress"],
     async run(context) {
       const { admin } = context.store;
       const consumer = await joined(context.store, { streams: ["s"] });

@@ -1,4 +1,5 @@
 import { TxboxError } from "../../../core/errors.ts";
+import type { ReplicationClient } from "../wal/replication-connection.ts";
 
 /** A row as an array of text, as the server sent it. */
 export type Row = (string | null)[];
@@ -36,6 +37,8 @@ export interface TransactionRunner extends ScriptRunner {
 export interface DriverDatabase<Tx> extends ScriptRunner {
   /** One connection for everything: nothing runs beside a transaction. */
   readonly single: boolean;
+  /** A client of its own for the server's replication protocol, not connected yet. Missing where the driver has none. */
+  readonly replication?: () => ReplicationClient;
   /** Missing where the driver has no COPY. */
   readonly copy?: CopyRunner["copy"];
   /** Commits when `run` resolves. What comes later through its `tx` is refused. */

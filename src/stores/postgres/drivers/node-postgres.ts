@@ -4,6 +4,7 @@ import { guardTransaction, isGivenUp, type GuardedTransaction } from "../transac
 import { checkOut } from "./check-out.ts";
 import { copyOut } from "./copy-out.ts";
 import { hasMethods, notATransaction } from "./driver.ts";
+import type { ReplicationClient } from "../wal/replication-connection.ts";
 import type { DriverDatabase, PostgresDriver, Row, ScriptRunner, TransactionRunner } from "./driver.ts";
 import { foreignClient } from "./foreign-client.ts";
 
@@ -50,8 +51,10 @@ function open(pool: PgPool): DriverDatabase<PgPoolClient> {
     });
   }
   outliveIdleLosses(pool);
+  const replication = replicationOf(pool);
   return {
     ...runner(pool),
+    ...(replication === undefined ? {} : { replication }),
     copy: (text, onRow, signal) => copyOut(pool, text, onRow, signal),
     single: false,
     transaction: (run) =>
@@ -65,6 +68,20 @@ function open(pool: PgPool): DriverDatabase<PgPoolClient> {
         unopened.set(tx, opening);
         return run(tx);
       }),
+  };
+}
+
+/** Connects as the clients of the pool do. */
+function replicationOf(pool: PgPool): (() => ReplicationClient) | undefined {
+  const { Client, options } = pool as PgPool & {
+    Client?: new (options: object) => ReplicationClient;
+    options?: object;
+  };
+  if (typeof Client !== "function" || typeof options !== "object") return undefined;
+  return () => {
+    // The password is not enumerable.
+    const own = Object.defineProperties({}, Object.getOwnPropertyDescriptors(options));
+    return new Client(Object.assign(own, { replication: "database", query_timeout: 0, keepAlive: true }));
   };
 }
 

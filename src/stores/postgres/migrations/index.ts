@@ -8,6 +8,7 @@ import { whatARoleMayWrite } from "./0007-what-a-role-may-write.ts";
 import { knownWrites } from "./0008-known-writes.ts";
 import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
+import { walSource } from "./0011-wal-source.ts";
 import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
 import type { Migration } from "./migration.ts";
 
@@ -23,5 +24,6 @@ export const MIGRATIONS: readonly Migration[] = [
   knownWrites,
   samplesAndArchive,
   groupsEditsChanges,
+  walSource,
   enqueueFromSql,
 ];

@@ -1,0 +1,143 @@
+import type { Clock } from "../../../core/contracts.ts";
+import type { SqlRunner } from "../postgres-client.ts";
+import type { Cursor } from "../postgres-cursor.ts";
+import type { Names } from "../postgres-names.ts";
+import { parseLsn, type Lsn } from "./pgoutput.ts";
+import { ReplicationConnection, type ReplicationClient } from "./replication-connection.ts";
+import { WalRefusal } from "./wal-refusal.ts";
+import {
+  createSlotCommand,
+  databaseName,
+  dropSlot,
+  endMaking,
+  endReader,
+  lookAtSlot,
+  slotName,
+  type Slot,
+  type SlotView,
+} from "./wal-slot.ts";
+
+/** How the store reaches the server's log. */
+export interface ReplicationSettings {
+  readonly connect: () => ReplicationClient;
+  readonly maxRetainedBytes: number;
+  readonly failover: boolean;
+}
+
+export interface RelaySlotOptions {
+  readonly sql: SqlRunner;
+  readonly names: Names;
+  readonly relay: string;
+  readonly clock: Clock;
+  readonly replication: ReplicationSettings;
+}
+
+/** A stream that has so much to catch up with is not resumed: polling is faster. */
+const MOST_BEHIND = 64 * 1_048_576;
+/** The server notices a moment later that nobody reads any more. */
+const TRIES = 40;
+const BETWEEN_MS = 25;
+
+/** The replication slot of one relay. */
+export class RelaySlot {
+  readonly #options: RelaySlotOptions;
+  #name: string | undefined;
+  #making: ReplicationConnection | undefined;
+  /** Why a slot is not to be made. */
+  #refused: string | undefined;
+
+  constructor(options: RelaySlotOptions) {
+    this.#options = options;
+  }
+
+  async name(): Promise<string> {
+    const { sql, names, relay } = this.#options;
+    this.#name ??= slotName(await databaseName(sql), names, relay);
+    return this.#name;
+  }
+
+  async look(): Promise<SlotView> {
+    const { sql, names } = this.#options;
+    return lookAtSlot(sql, names, await this.name());
+  }
+
+  /** Whatever `prev` does not show was committed behind what the slot has confirmed. */
+  async fits(cursor: Cursor, { confirmed, lost }: Slot): Promise<boolean> {
+    if (confirmed === undefined || lost) return false;
+    const { sql, names } = this.#options;
+    const [row] = await sql.query(`select wal_lsn::text from ${names.cursor} where id = $1::text::bigint`, [cursor.id]);
+    const lsn = row?.[0];
+    return lsn != null && confirmed <= parseLsn(lsn);
+  }
+
+  /** There is so much to read that polling is faster. */
+  isFarBehind({ behind }: Slot): boolean {
+    return behind > MOST_BEHIND;
+  }
+
+  /** For whoever has all lanes: another reader is a process that has lost them. False: it cannot be ended. */
+  async freed(slot: Slot): Promise<boolean> {
+    const { sql, clock } = this.#options;
+    if (slot.activePid === undefined) return true;
+    if (!(await endReader(sql, await this.name(), slot.activePid))) return false;
+    for (let tries = 0; tries < TRIES; tries++) {
+      if ((await this.look()).slot?.activePid === undefined) return true;
+      await clock.sleep(BETWEEN_MS);
+    }
+    return false;
+  }
+
+  /**
+   * Waits for every transaction that runs at this moment, on a connection of its own. Gives where the stream begins, and a
+   * transaction: polling has to see the end of all that began before it.
+   */
+  async make(): Promise<{ from: Lsn; after: bigint }> {
+    const { sql, replication } = this.#options;
+    const command = createSlotCommand(await this.name(), replication.failover);
+    const connection = await ReplicationConnection.open(replication.connect);
+    this.#making = connection;
+    try {
+      this.#throwIfRefused();
+      const [row] = await connection.query(command);
+      const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
+      this.#throwIfRefused();
+      return { from: parseLsn(row![1]!), after: BigInt(next![0]!) };
+    } catch (error) {
+      this.#throwIfRefused();
+      throw error;
+    } finally {
+      this.#making = undefined;
+      connection.close();
+    }
+  }
+
+  /** Neither a slot that is being made at this moment is wanted, nor one that is about to be. */
+  async refuseMaking(why: string): Promise<void> {
+    this.#refused = why;
+    // The server would go on making it, and keep it.
+    if (this.#making !== undefined) await endMaking(this.#options.sql, this.#making.processId);
+  }
+
+  allowMaking(): void {
+    this.#refused = undefined;
+  }
+
+  #throwIfRefused(): void {
+    if (this.#refused !== undefined) throw new WalRefusal(this.#refused);
+  }
+
+  /** True when it is gone. */
+  async drop(): Promise<boolean> {
+    const { sql, clock } = this.#options;
+    const name = await this.name();
+    for (let tries = 0; tries < TRIES; tries++) {
+      if (await dropSlot(sql, name)) return true;
+      await clock.sleep(BETWEEN_MS);
+    }
+    return false;
+  }
+
+  keepsTooMuch({ retained }: Slot): boolean {
+    return retained > this.#options.replication.maxRetainedBytes;
+  }
+}

@@ -1,0 +1,53 @@
+import { describeError, errorCode } from "../../../core/errors.ts";
+import type { Names } from "../postgres-names.ts";
+import type { SlotView } from "./wal-slot.ts";
+
+/** Why a relay polls though it was asked to stream, with what to do about it. Delivery goes on. */
+export class WalRefusal extends Error {
+  override readonly name = "WalRefusal";
+}
+
+/** Throws when the server cannot stream the log as it is set up. */
+export function requireStreamable(view: SlotView, names: Names, slot: string): void {
+  if (view.walLevel !== "logical") {
+    throw new WalRefusal(
+      `The server's wal_level is ${view.walLevel}. Set wal_level = logical and restart it, or use source: "polling"`,
+    );
+  }
+  if (view.publication === "missing") {
+    throw new WalRefusal(`The publication ${names.publication} does not exist. Run \`txbox wal enable\``);
+  }
+  if (view.publication === "changed") {
+    throw new WalRefusal(
+      `The publication ${names.publication} does not bring every insert into the log. Run \`txbox wal disable\`, then \`txbox wal enable\``,
+    );
+  }
+  if (view.slot !== undefined && !view.slot.ours) {
+    throw new WalRefusal(
+      `The replication slot ${slot} belongs to something else. Drop it: select pg_drop_replication_slot('${slot}')`,
+    );
+  }
+}
+
+const FIXES: Readonly<Record<string, string>> = {
+  "42501":
+    "The role of the relay needs the attribute REPLICATION: alter role … replication; see docs/wal.md for managed services",
+  "53400": "Every replication slot of the server is taken: raise max_replication_slots",
+  "53300": "Every sender of the server is taken: raise max_wal_senders",
+  "28000": "The server lets no replication connection in: allow it in pg_hba.conf for this database",
+  "08P01":
+    "Something in between, such as a connection pooler, carries no replication: give createPostgresStore a direct connection as replication.connect",
+};
+
+/** An error as people need it: what happened, and the fix where one is known. */
+export function explainStreamError(error: unknown): string {
+  if (error instanceof WalRefusal) return error.message;
+  const text = describeError(error);
+  const code = errorCode(error);
+  const fix = /unsupported startup parameter/.test(text)
+    ? FIXES["08P01"]
+    : code === undefined
+      ? undefined
+      : FIXES[code];
+  return fix === undefined ? text : `${text}. ${fix}`;
+}

@@ -1,0 +1,584 @@
+import { backoffMs } from "../../../core/backoff.ts";
+import type { Clock, JoinOptions, SourceEvent } from "../../../core/contracts.ts";
+import { LANES } from "../../../core/lane.ts";
+import type { Mutex } from "../../../core/mutex.ts";
+import { uuidv7 } from "../../../core/uuid.ts";
+import type { Limit } from "../../../lanes/lane-port.ts";
+import type { SqlRunner } from "../postgres-client.ts";
+import type { Cursor } from "../postgres-cursor.ts";
+import type { Names } from "../postgres-names.ts";
+import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
+import { fitSlot, noteAhead, writtenAnchor } from "./anchor-sql.ts";
+import type { Ahead, StreamPage } from "./decoded-transactions.ts";
+import type { Lsn } from "./pgoutput.ts";
+import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
+import { ReplicationConnection } from "./replication-connection.ts";
+import { parseSnapshot } from "./snapshot.ts";
+import type { StreamedMessage } from "./streamed-message.ts";
+import { explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
+import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
+import { WalStream } from "./wal-stream.ts";
+
+export interface WalSourceOptions {
+  readonly sql: SqlRunner;
+  readonly names: Names;
+  readonly join: JoinOptions;
+  readonly clock: Clock;
+  readonly fenced: Mutex;
+  readonly replication: ReplicationSettings;
+  readonly wants: (message: StreamedMessage) => boolean;
+  /** There may be something to claim. */
+  readonly wake: () => void;
+  readonly tell: (event: SourceEvent) => void;
+  /** It is not known what became of a settle. */
+  readonly isInDoubt: () => boolean;
+}
+
+type State =
+  /** Messages come by polling. */
+  | { readonly phase: "polling" }
+  /** The slot is looked at or made, or the stream is opened; polling goes on. */
+  | { readonly phase: "preparing" }
+  /** The slot is there: polling has to go past the transaction `after`, and then the stream brings all that follows. */
+  | { readonly phase: "barrier"; readonly from: Lsn; readonly after: bigint }
+  /** The stream is open; it takes over when polling has finished its window. */
+  | { readonly phase: "open"; readonly stream: WalStream; readonly how: "scan" | "resume" }
+  | { readonly phase: "streaming"; readonly stream: WalStream }
+  /** The stream is over; polling takes over when what came by it is settled. */
+  | { readonly phase: "ending"; readonly stream: WalStream };
+
+const POLLING: State = { phase: "polling" };
+const BACKOFF = { baseMs: 1000, maxMs: 60_000 };
+/** A stream that went on for so long was no failed attempt. */
+const LASTED_MS = 60_000;
+/** With nothing going out for this long the slot is given up: polling costs the server nothing while it waits. */
+const STUCK_MS = 30_000;
+/** After so many refusals in a row lanes are shared among processes that poll, and a stream is tried again much later. */
+const MOST_ATTEMPTS = 5;
+const UNABLE_MS = 300_000;
+const GUARD_MS = 5000;
+/** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
+const WINDOW_MS = 50;
+const MOST_WINDOW_MS = 5000;
+
+/**
+ * New messages from the server's own log. Polling is where it begins and where it goes back to, whatever happens: the
+ * cursor is at every moment one that polling could go on from, and what was delivered beyond it is left out then.
+ */
+export class WalSource {
+  readonly #options: WalSourceOptions;
+  readonly #slot: RelaySlot;
+  #state: State = POLLING;
+  /** With all lanes, and the only one: otherwise there is no stream. */
+  #cursor: Cursor | undefined;
+  #wanted = false;
+  #pausedSince: number | undefined;
+  /** Delivered beyond `prev` and settled. */
+  #ahead: { readonly prev: string; readonly ids: Ahead } = { prev: "", ids: new Map() };
+  #lastWrite: string | undefined;
+  /** An anchor that may have been written: its token, and the snapshot that the cursor has in that case. */
+  #doubtful: { readonly token: string; readonly prev: string } | undefined;
+  #uncounted = 0;
+  /** Pages that are handed out and not settled. */
+  #inHand = 0;
+  #movedAt = 0;
+  #attempts = 0;
+  #nextFrom = Number.NEGATIVE_INFINITY;
+  #since = 0;
+  #guardedAt = Number.NEGATIVE_INFINITY;
+  #windowEveryMs = WINDOW_MS;
+  #windowAt = Number.NEGATIVE_INFINITY;
+  /** Why there is no stream, as it was last told. */
+  #reason: string | undefined;
+  #tellsStream = false;
+  /** The cursor is another's, or it is not known where it stands. */
+  #lost = false;
+  #left = false;
+  #preparing: Promise<void> | undefined;
+  /** A slot that could not be dropped yet. */
+  #dropDue = false;
+  /** The server cannot stream as it is set up: until then this process does not want to, so that lanes are shared. */
+  #unableUntil = Number.NEGATIVE_INFINITY;
+
+  constructor(options: WalSourceOptions) {
+    this.#options = options;
+    this.#slot = new RelaySlot({ ...options, relay: options.join.relay });
+  }
+
+  /** What the others of the relay are told: whether this process could read a stream, as far as it knows. */
+  get isAble(): boolean {
+    return this.#options.clock.monotonic() >= this.#unableUntil;
+  }
+
+  /** The cursor is another's, or nobody knows what became of a write. */
+  get isLost(): boolean {
+    return this.#lost;
+  }
+
+  /** How messages come at this moment, for people. */
+  get description(): string {
+    if (this.#state.phase === "streaming") return "stream";
+    return this.#reason === undefined ? "polling" : `polling: ${this.#reason}`;
+  }
+
+  // ── Loads ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Before everything is loaded anew: what came and is not settled will be read again. */
+  interrupt(): void {
+    const state = this.#state;
+    if (state.phase === "streaming" || state.phase === "ending") {
+      this.#ahead = state.stream.ahead;
+      this.#doubtful = state.stream.doubtful;
+    }
+    if ("stream" in state) {
+      state.stream.close();
+      this.#state = POLLING;
+    }
+    this.#inHand = 0;
+    this.#cursor = undefined;
+    this.#lost = false;
+  }
+
+  entered(cursors: readonly EnteredCursor[]): void {
+    const [only, ...others] = cursors;
+    this.#cursor = only !== undefined && others.length === 0 && only.lanes.length === LANES ? only : undefined;
+    if (only === undefined) return;
+    // In memory is more than in the row, if the row knows all that was written.
+    const { prev, lastWrite } = only;
+    const asWritten = prev === this.#ahead.prev && lastWrite === this.#lastWrite;
+    const asDoubted = prev === this.#doubtful?.prev && lastWrite === this.#doubtful.token;
+    if (others.length === 0 && asDoubted) this.#ahead = { prev, ids: this.#ahead.ids };
+    else if (others.length > 0 || !asWritten) this.#ahead = { prev, ids: only.ahead };
+    this.#lastWrite = lastWrite;
+    this.#doubtful = undefined;
+  }
+
+  /** Messages that polling has to leave out. */
+  aheadOf({ prev }: Cursor): Ahead {
+    return this.#ahead.prev === prev ? this.#ahead.ids : NONE;
+  }
+
+  /** Before the cursor goes to others, under its fence: what they have to leave out. */
+  async noteAhead(cursor: Cursor): Promise<void> {
+    const { sql, names } = this.#options;
+    this.interrupt();
+    await this.#settleDoubt(cursor);
+    const noted = { token: uuidv7(), ahead: this.aheadOf(cursor), published: this.#uncounted };
+    if (noted.ahead.size === 0 && noted.published === 0) return;
+    const { text, params } = noteAhead(names, cursor, noted);
+    const rows = await sql.query(text, params);
+    if (rows.length === 0) return;
+    cursor.seq++;
+    this.written(noted.token, noted.published);
+  }
+
+  /** An anchor whose answer was lost may have moved the cursor. */
+  async #settleDoubt(cursor: Cursor): Promise<void> {
+    const doubtful = this.#doubtful;
+    if (doubtful === undefined) return;
+    const { text, params } = writtenAnchor(this.#options.names, cursor, doubtful.token);
+    const [row] = await this.#options.sql.query(text, params);
+    this.#doubtful = undefined;
+    if (row === undefined) return;
+    cursor.seq = BigInt(row[0]!);
+    cursor.prev = row[1]!;
+    this.#ahead = { prev: cursor.prev, ids: this.#ahead.ids };
+  }
+
+  /** Something was written under the fence of the cursor. */
+  written(token: string, counted: number): void {
+    this.#lastWrite = token;
+    this.#uncounted -= counted;
+  }
+
+  /** Messages that went out and are in no count of the cursor yet. */
+  get uncounted(): number {
+    return this.#uncounted;
+  }
+
+  // ── New messages ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * Called between windows and before each page. "poll": the page comes by polling. A stream that is ready takes over
+   * when no window is open.
+   */
+  async next(
+    cursors: readonly Cursor[],
+    limit: Limit,
+    alone: boolean,
+  ): Promise<StreamPage | "poll" | "nothing" | "lost"> {
+    if (this.#lost) return "lost";
+    const [cursor] = cursors;
+    if (cursor === undefined || cursor !== this.#cursor) return "poll";
+    if (alone) this.#giveWay();
+    this.#advance(cursor);
+    const state = this.#state;
+    if (state.phase === "ending") {
+      if (this.#inHand > 0) return "nothing";
+      // An anchor may be on its way, which moves the cursor.
+      await this.#options.fenced.run(() => Promise.resolve());
+      if (this.#state !== state) return "nothing";
+      this.#ahead = state.stream.ahead;
+      this.#state = POLLING;
+      return "poll";
+    }
+    if (state.phase !== "streaming") return "poll";
+    const page = state.stream.take(limit);
+    if (page === undefined) return "nothing";
+    if (this.#inHand++ === 0) this.#moved();
+    return page;
+  }
+
+  #advance(cursor: Cursor): void {
+    const state = this.#state;
+    if (state.phase === "barrier") {
+      if (parseSnapshot(cursor.prev).xmin >= state.after) void this.#pass(state, cursor);
+    } else if (state.phase === "open") {
+      state.stream.follow();
+      if (cursor.cur === undefined && this.#mayStream) this.#takeOver(state);
+    }
+  }
+
+  /** Polling has found nothing new: the moment to go over to a stream. */
+  caughtUp(): void {
+    const { clock } = this.#options;
+    if (this.#state.phase !== "polling" || !this.#mayStream || clock.monotonic() < this.#nextFrom) return;
+    const preparing: State = { phase: "preparing" };
+    this.#state = preparing;
+    this.#preparing = this.#prepare(preparing, this.#cursor!).catch((error: unknown) => {
+      if (this.#state === preparing) this.#state = POLLING;
+      this.#failed(error);
+    });
+  }
+
+  /** The log is idle, and a window has to be opened all the same so that the slot can be used. */
+  needsWindow({ prev }: Cursor): boolean {
+    const { clock } = this.#options;
+    if (this.#state.phase !== "barrier" || parseSnapshot(prev).xmin >= this.#state.after) return false;
+    if (clock.monotonic() - this.#windowAt < this.#windowEveryMs) return false;
+    this.#windowAt = clock.monotonic();
+    this.#windowEveryMs = Math.min(MOST_WINDOW_MS, this.#windowEveryMs * 2);
+    return true;
+  }
+
+  /** Windows are to end, so that a stream can take over. */
+  get wantsPause(): boolean {
+    return this.#state.phase === "open";
+  }
+
+  /** A page is settled, or the first messages of it and the rest never will be. */
+  settled(page: StreamPage, count: number): void {
+    const state = this.#state;
+    if (state.phase !== "streaming" && state.phase !== "ending") return;
+    state.stream.settled(page, count);
+    this.#inHand = Math.max(0, this.#inHand - 1);
+    this.#moved();
+  }
+
+  /** They went out, and nothing was written for it. */
+  count(published: number): void {
+    this.#uncounted += published;
+  }
+
+  #moved(): void {
+    this.#movedAt = this.#options.clock.monotonic();
+  }
+
+  get #mayStream(): boolean {
+    return this.#cursor?.crashes === 0 && this.#wanted && this.#pausedSince === undefined && !this.#left;
+  }
+
+  // ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async #prepare(state: State, cursor: Cursor): Promise<void> {
+    const view = await this.#slot.look();
+    const { slot } = view;
+    try {
+      requireStreamable(view, this.#options.names, await this.#slot.name());
+    } catch (error) {
+      // It would keep the server's log for nothing.
+      if (slot?.ours === true && slot.activePid === undefined) await this.#slot.drop();
+      throw error;
+    }
+    if (slot === undefined) return this.#make(state);
+    if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
+    const fits = !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
+    if (this.#state !== state) return;
+    if (fits) return this.#open(state, cursor, slot.confirmed!, "resume");
+    if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
+    return this.#make(state);
+  }
+
+  async #make(state: State): Promise<void> {
+    if (this.#left) return;
+    this.#slot.allowMaking();
+    const made = await this.#slot.make();
+    if (this.#left || this.#state !== state) {
+      await this.#slot.drop();
+      return;
+    }
+    this.#windowEveryMs = WINDOW_MS;
+    this.#state = { phase: "barrier", ...made };
+    this.#options.wake();
+  }
+
+  async #pass({ from }: State & { phase: "barrier" }, cursor: Cursor): Promise<void> {
+    const { sql, names, fenced } = this.#options;
+    const preparing: State = { phase: "preparing" };
+    this.#state = preparing;
+    try {
+      // Made anew meanwhile, or on a server that has taken over, it begins elsewhere.
+      const { slot } = await this.#slot.look();
+      if (slot?.confirmed !== from) throw new WalRefusal("The slot was made anew by another process");
+      const written = await fenced.run(async () => {
+        if (cursor !== this.#cursor) return false;
+        const token = uuidv7();
+        const { text, params } = fitSlot(names, cursor, token, from);
+        const rows = await this.#orLost(sql.query(text, params));
+        if (rows.length === 0) {
+          this.#lost = true;
+          return false;
+        }
+        cursor.seq++;
+        cursor.writes++;
+        this.written(token, 0);
+        return true;
+      });
+      if (written) await this.#open(preparing, cursor, from, "scan");
+      else if (this.#state === preparing) this.#state = POLLING;
+    } catch (error) {
+      if (this.#state === preparing) this.#state = POLLING;
+      this.#failed(error);
+    }
+  }
+
+  async #open(state: State, cursor: Cursor, confirmed: Lsn, how: "scan" | "resume"): Promise<void> {
+    const { sql, names, join, clock, fenced, replication, wants, wake } = this.#options;
+    const name = await this.#slot.name();
+    const connection = await ReplicationConnection.open(replication.connect);
+    try {
+      const stream = new WalStream(connection, {
+        sql,
+        names,
+        relay: join.relay,
+        leaseMs: join.leaseMs,
+        clock,
+        fenced,
+        cursor,
+        ahead: this.aheadOf(cursor),
+        wants,
+        mostBytes: 2 * join.batch.bytes,
+        uncounted: () => this.#uncounted,
+        onWritten: (token, counted) => this.written(token, counted),
+        onNews: wake,
+        onEnd: (error, kind) => this.#ended(stream, error, kind),
+        isInDoubt: this.#options.isInDoubt,
+      });
+      await connection.start(startCommand(name, names), confirmed, stream);
+      const view = await this.#slot.look();
+      requireStreamable(view, names, name);
+      const { slot } = view;
+      if (slot === undefined || !stream.isReadBy(slot.activePid)) {
+        throw new WalRefusal("The replication connection and the client of the store lead to different servers");
+      }
+      if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
+      if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
+      stream.throwIfOver();
+      if (this.#state !== state || this.#cursor !== cursor) {
+        stream.close();
+        if (this.#state === state) this.#state = POLLING;
+        return;
+      }
+      this.#state = { phase: "open", stream, how };
+      this.#moved();
+      wake();
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
+  }
+
+  #takeOver({ stream, how }: State & { phase: "open" }): void {
+    this.#state = { phase: "streaming", stream };
+    this.#since = this.#options.clock.monotonic();
+    this.#moved();
+    this.#reason = undefined;
+    stream.deliver();
+    if (this.#tellsStream) return;
+    this.#tellsStream = true;
+    this.#options.tell({ type: "stream_started", relay: this.#options.join.relay, from: how });
+  }
+
+  // ── Ending ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #ended(stream: WalStream, error: unknown, kind: "failed" | "lost" | "behind"): void {
+    const state = this.#state;
+    if (!("stream" in state) || state.stream !== stream || state.phase === "ending") return;
+    this.#state = state.phase === "streaming" ? { phase: "ending", stream } : POLLING;
+    if (kind === "lost") this.#lost = true;
+    if (kind === "behind") this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
+    if (kind === "behind") this.#tellLost(error);
+    else this.#failed(error);
+    this.#options.wake();
+  }
+
+  /** Polling goes on from here: on purpose, so that it is no failure. */
+  #giveWay(): WalStream | undefined {
+    const state = this.#state;
+    if (state.phase === "streaming") {
+      state.stream.close();
+      this.#state = { phase: "ending", stream: state.stream };
+      return state.stream;
+    }
+    if (state.phase === "open") {
+      state.stream.close();
+      this.#state = POLLING;
+      return state.stream;
+    }
+    return undefined;
+  }
+
+  #failed(error: unknown): void {
+    if (this.#left) return;
+    const now = this.#options.clock.monotonic();
+    if (this.#tellsStream && now - this.#since > LASTED_MS) this.#attempts = 0;
+    // The first time at once: most losses are of a connection.
+    const waitMs = this.#attempts++ === 0 ? 0 : Math.max(BACKOFF.baseMs, backoffMs(this.#attempts, BACKOFF));
+    this.#nextFrom = now + waitMs;
+    if (this.#attempts >= MOST_ATTEMPTS && !this.#tellsStream) {
+      this.#unableUntil = now + UNABLE_MS;
+      this.#attempts = 0;
+    }
+    this.#tellLost(error);
+  }
+
+  #tellLost(error: unknown): void {
+    const reason = explainStreamError(error);
+    const isTold = !this.#tellsStream && reason === this.#reason;
+    this.#reason = reason;
+    this.#tellsStream = false;
+    if (isTold) return;
+    // Where messages were thrown away by the server they come by polling all the same.
+    const windowLost = /has been invalidated|can no longer get changes|requested WAL segment/.test(reason);
+    this.#options.tell({ type: "stream_lost", relay: this.#options.join.relay, error: reason, windowLost });
+  }
+
+  async #orLost<T>(asked: Promise<T>): Promise<T> {
+    try {
+      return await asked;
+    } catch (error) {
+      // It may have been written.
+      this.#lost = true;
+      throw error;
+    }
+  }
+
+  // ── Looking around ────────────────────────────────────────────────────────────────────────────────────────────
+
+  async tend({ allStream, paused }: RelayView): Promise<void> {
+    const { clock } = this.#options;
+    const now = clock.monotonic();
+    this.#wanted = allStream;
+    this.#pausedSince = paused ? (this.#pausedSince ?? now) : undefined;
+    const state = this.#state;
+    if (state.phase === "streaming" || state.phase === "open") {
+      state.stream.look();
+      if (this.#state !== state) return;
+      const isStuck = (this.#inHand > 0 || state.stream.waiting > 0) && now - this.#movedAt > STUCK_MS;
+      if (!allStream) this.#stop("Another process of this relay does not read a stream");
+      else if (now - (this.#pausedSince ?? now) > STUCK_MS) this.#stop("The relay is paused");
+      else if (isStuck) this.#stop("Nothing goes out, and the slot would keep more and more of the server's log");
+    } else if (this.#dropDue) {
+      this.#dropSoon();
+    }
+    if (now - this.#guardedAt < GUARD_MS) return;
+    this.#guardedAt = now;
+    // Another time, when the server has an answer.
+    await this.#guard().catch(() => undefined);
+  }
+
+  /** Without the slot polling costs the server nothing, however long it takes. */
+  #stop(why: string): void {
+    this.#giveWay();
+    this.#tellLost(new WalRefusal(why));
+    this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
+    this.#options.wake();
+    this.#dropSoon();
+  }
+
+  /** Beside the renewal of the lease; again with the next look while the server is not done with the slot. */
+  #dropSoon(): void {
+    this.#dropDue = false;
+    void this.#slot
+      .drop()
+      .catch(() => false)
+      .then((dropped) => (this.#dropDue ||= !dropped));
+  }
+
+  /** By every process of the relay, also while none of them streams. */
+  async #guard(): Promise<void> {
+    const view = await this.#slot.look();
+    const { slot } = view;
+    const state = this.#state;
+    if (state.phase === "streaming" || state.phase === "open") {
+      if (view.publication !== "ready") return this.#stop(brought(this.#options.names, view.publication));
+      if (!state.stream.isReadBy(slot?.activePid)) {
+        state.stream.close();
+        return this.#ended(state.stream, new WalRefusal("The slot is no longer read by this process"), "failed");
+      }
+      // The server knows that only after it has heard from the reader.
+      if (await isSynchronous(this.#options.sql, slot?.activePid)) return this.#stop(SYNCHRONOUS);
+    }
+    if (slot?.ours !== true) return;
+    if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
+    // Nobody is to read it: others of this relay poll.
+    if (!this.#wanted && slot.activePid === undefined && state.phase === "polling") this.#dropSoon();
+  }
+
+  async #giveUpSlot(slot: Slot): Promise<void> {
+    const text = `The slot kept ${Math.round(slot.retained / 1_048_576)} MB of the server's log, more than maxRetainedBytes`;
+    const { phase } = this.#state;
+    if (phase === "streaming" || phase === "open") return this.#stop(text);
+    // It waits for a transaction that does not end.
+    if (phase === "preparing") return this.#slot.refuseMaking(text);
+    if (phase === "barrier") this.#state = POLLING;
+    if (slot.activePid === undefined && (await this.#slot.drop())) this.#failed(new WalRefusal(text));
+  }
+
+  /** Before the lanes go to others. */
+  close(): void {
+    this.#left = true;
+    this.interrupt();
+    this.#state = POLLING;
+  }
+
+  /** The relay is no more, so nobody needs the slot. */
+  relayDropped(): void {
+    if (this.#left) return;
+    this.close();
+    void this.forget();
+  }
+
+  /** After the lanes were given back. The last process that streams takes the slot with it; one that joins makes it anew. */
+  async forget(): Promise<void> {
+    const { sql, names, join } = this.#options;
+    try {
+      await this.#slot.refuseMaking("The relay was stopped");
+      await this.#preparing;
+      if (!(await hasStreamingMember(sql, names, join.relay))) await this.#slot.drop();
+    } catch {
+      // The server is away. Maintenance and other processes find what is left.
+    }
+  }
+}
+
+const SYNCHRONOUS =
+  "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
+
+function brought(names: Names, publication: "missing" | "changed" | "ready"): string {
+  return publication === "missing"
+    ? `The publication ${names.publication} does not exist. Run \`txbox wal enable\``
+    : `The publication ${names.publication} was changed, and no longer brings every insert. Run \`txbox wal disable\`, then \`txbox wal enable\``;
+}
+
+const NONE: Ahead = new Map();

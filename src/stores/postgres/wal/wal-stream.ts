@@ -1,0 +1,392 @@
+import type { Clock } from "../../../core/contracts.ts";
+import { describeError } from "../../../core/errors.ts";
+import type { Mutex } from "../../../core/mutex.ts";
+import { uuidv7 } from "../../../core/uuid.ts";
+import type { Limit } from "../../../lanes/lane-port.ts";
+import type { SqlRunner } from "../postgres-client.ts";
+import type { Cursor } from "../postgres-cursor.ts";
+import type { Names } from "../postgres-names.ts";
+import { isConnectionLoss, sqlState } from "../classify-error.ts";
+import { firstAnchor, MARK_PREFIX, nextAnchor, writtenAnchor } from "./anchor-sql.ts";
+import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
+import type { Lsn, StreamEvent } from "./pgoutput.ts";
+import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
+import { parseSnapshot, type Snapshot } from "./snapshot.ts";
+import { columnPlaces, StreamedMessage, type ColumnPlaces } from "./streamed-message.ts";
+import { WalRefusal } from "./wal-refusal.ts";
+
+export interface WalStreamOptions {
+  readonly sql: SqlRunner;
+  readonly names: Names;
+  readonly relay: string;
+  readonly leaseMs: number;
+  readonly clock: Clock;
+  /** What raises the sequence number of the cursor goes one after another. */
+  readonly fenced: Mutex;
+  readonly cursor: Cursor;
+  readonly ahead: Ahead;
+  readonly wants: (message: StreamedMessage) => boolean;
+  /** No more than this waits in memory, and a transaction's worth of one read. */
+  readonly mostBytes: number;
+  /** Messages that went out and are in no count of the cursor yet. */
+  readonly uncounted: () => number;
+  /** An anchor was written, with this token and that many of them. */
+  readonly onWritten: (token: string, counted: number) => void;
+  /** There may be something to take. */
+  readonly onNews: () => void;
+  /** The stream can be read no further. `lost`: the cursor is another's, or nobody knows what became of a write. */
+  readonly onEnd: (error: unknown, kind: "failed" | "lost" | "behind") => void;
+  /** It is not known what became of a settle. */
+  readonly isInDoubt: () => boolean;
+}
+
+/** An anchor is written this long after the first message beyond the last one, or after so many. */
+const ANCHOR_MS = 150;
+const ANCHOR_ROWS = 5000;
+/** While nothing comes for this relay, anchors let the server forget what others have written. */
+const IDLE_MS = 10_000;
+const IDLE_BYTES = 1_048_576n;
+/** The mark of an anchor comes within this time, or the stream brings nothing any more. */
+const MARK_MS = 10_000;
+/** A relay that cannot keep up for so long is better off with polling. */
+const BEHIND_MS = 3000;
+/** A server that says nothing for so long is not there any more, though nobody has told. */
+const SILENT_MS = 10_000;
+/** The answer to an anchor is looked for at this pace, while the lease lasts. */
+const LOOK_MS = 100;
+
+/**
+ * An open stream of a relay's log. Rows are handed out once a snapshot of the primary shows their transaction; anchors
+ * move the cursor behind what is settled, so that polling could go on from there at every moment.
+ */
+export class WalStream implements StreamListener {
+  readonly connection: ReplicationConnection;
+  readonly #options: WalStreamOptions;
+  readonly #decoded: DecodedTransactions;
+  readonly #tables = new Map<number, ColumnPlaces>();
+  /** The snapshot that the cursor has. */
+  #covered: Snapshot;
+  /** That of the last anchor, and the mark that it wrote. */
+  #next: { readonly snapshot: Snapshot; readonly mark: string; readonly sentAt: number } | undefined;
+  /** The mark that is on its way: it may come before the answer of the statement that wrote it. */
+  #awaited: string | undefined;
+  /** Where it came. */
+  #mark: { readonly text: string; readonly lsn: Lsn } | undefined;
+  #serverEnd: Lsn = 0n;
+  #anchorAtRows = ANCHOR_ROWS;
+  /** To be written though nothing came. */
+  #idleAnchors = 0;
+  #anchoredAt: number;
+  #anchoredEnd: Lsn | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #heldSince: number | undefined;
+  #delivers = false;
+  #failure: unknown;
+  /** An anchor of which nobody knows whether it was written: its token, and the snapshot that the cursor has in that case. */
+  #doubtful: { readonly token: string; readonly prev: string } | undefined;
+  #gating = false;
+  #anchoring = false;
+  #closed = false;
+
+  constructor(connection: ReplicationConnection, options: WalStreamOptions) {
+    this.connection = connection;
+    this.#options = options;
+    this.#covered = parseSnapshot(options.cursor.prev);
+    this.#decoded = new DecodedTransactions(this.#covered, options.ahead, options.wants);
+    this.#anchoredAt = options.clock.monotonic();
+  }
+
+  get cursor(): Cursor {
+    return this.#options.cursor;
+  }
+
+  /** What ended it. */
+  throwIfOver(): void {
+    if (this.#failure !== undefined) throw new Error(describeError(this.#failure), { cause: this.#failure });
+  }
+
+  get doubtful(): { readonly token: string; readonly prev: string } | undefined {
+    return this.#doubtful;
+  }
+
+  /** Whether the server's view of the slot is that of a stream that works. */
+  isReadBy(pid: number | undefined): boolean {
+    return pid !== undefined && pid === this.connection.processId;
+  }
+
+  /** The cursor that polling has moved on meanwhile. */
+  follow(): void {
+    const { prev } = this.cursor;
+    if (prev === this.#covered.text) return;
+    this.#covered = parseSnapshot(prev);
+    this.#decoded.cover(this.#covered);
+    this.#hold();
+  }
+
+  /** From now on messages are taken from here, and nothing else moves the cursor. */
+  deliver(): void {
+    this.follow();
+    this.#delivers = true;
+    this.#anchoredAt = this.#options.clock.monotonic();
+    this.#afterEvents();
+  }
+
+  take(limit: Limit): StreamPage | undefined {
+    const page = this.#decoded.take(limit);
+    this.#hold();
+    return page;
+  }
+
+  settled(page: StreamPage, count: number): void {
+    this.#decoded.settled(page, count);
+  }
+
+  /** Messages wait that nobody takes. */
+  get waiting(): number {
+    return this.#decoded.waiting;
+  }
+
+  /** What is settled beyond the cursor, and beyond which. */
+  get ahead(): { readonly prev: string; readonly ids: Ahead } {
+    return { prev: this.#covered.text, ids: this.#decoded.ahead };
+  }
+
+  /** Ends it; what was taken may still be settled. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.connection.close();
+  }
+
+  // ── What comes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  event(event: StreamEvent): void {
+    if (this.#closed) return;
+    try {
+      this.#take(event);
+    } catch (error) {
+      this.#end(error, "failed");
+      return;
+    }
+    this.#afterEvents();
+  }
+
+  ended(error: Error): void {
+    this.#end(error, "failed");
+  }
+
+  #take(event: StreamEvent): void {
+    switch (event.kind) {
+      case "relation": {
+        const places = columnPlaces(event.columns);
+        // Somebody may have added a table of another kind to the publication.
+        if (places === undefined) this.#tables.delete(event.oid);
+        else this.#tables.set(event.oid, places);
+        return;
+      }
+      case "begin":
+        return this.#decoded.begin(event.lsn);
+      case "insert": {
+        const places = this.#tables.get(event.oid);
+        if (places !== undefined) this.#decoded.add(new StreamedMessage(event.tuple, places));
+        return;
+      }
+      case "commit":
+        return this.#decoded.commit();
+      case "mark":
+        if (event.prefix === MARK_PREFIX && event.content === this.#awaited)
+          this.#mark = { text: event.content, lsn: event.lsn };
+        return;
+      case "keepalive":
+        this.#serverEnd = event.end;
+        return;
+      case "other":
+    }
+  }
+
+  #afterEvents(): void {
+    this.#hold();
+    if (!this.#delivers || this.#closed) return;
+    if (!this.#gating && this.#decoded.hasUnseen) void this.#show();
+    if (this.#decoded.isEmpty) return;
+    if (this.#timer === undefined) this.#anchorIn(ANCHOR_MS);
+    else if (this.#decoded.rows >= this.#anchorAtRows) {
+      this.#anchorAtRows += ANCHOR_ROWS;
+      clearTimeout(this.#timer);
+      this.#anchorIn(0);
+    }
+  }
+
+  #hold(): void {
+    const { mostBytes, clock } = this.#options;
+    const held = this.#decoded.bytes > mostBytes;
+    this.connection.hold(held);
+    this.#heldSince = held ? (this.#heldSince ?? clock.monotonic()) : undefined;
+  }
+
+  /** Asks the primary until it shows all that has come: a commit may be in the log and not in sight yet. */
+  async #show(): Promise<void> {
+    const { sql, clock, onNews } = this.#options;
+    this.#gating = true;
+    const since = clock.monotonic();
+    try {
+      while (!this.#closed && this.#decoded.hasUnseen) {
+        const [row] = await sql.query("select pg_catalog.pg_current_snapshot()::text");
+        if (this.#decoded.show(parseSnapshot(row![0]!))) onNews();
+        const waited = clock.monotonic() - since;
+        // One that waits for a standby may take long.
+        if (this.#decoded.hasUnseen) await clock.sleep(waited < 100 ? 1 : waited < 1000 ? 5 : 50);
+      }
+    } catch (error) {
+      this.#end(error, "failed");
+    } finally {
+      this.#gating = false;
+    }
+  }
+
+  // ── Anchors ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Now and then: the relay may be behind, or have been idle for long. */
+  look(): void {
+    if (this.#closed || !this.#delivers) return;
+    const now = this.#options.clock.monotonic();
+    if (this.#heldSince !== undefined && now - this.#heldSince > BEHIND_MS) {
+      this.#end(
+        new WalRefusal("The relay cannot keep up with the stream, so it polls until it has caught up"),
+        "behind",
+      );
+      return;
+    }
+    if (this.connection.silentMs > SILENT_MS) {
+      this.#end(new WalRefusal("The server has sent nothing for 10 s, not even an answer"), "failed");
+      return;
+    }
+    this.#anchoredEnd ??= this.#serverEnd;
+    const wrote = this.#serverEnd - this.#anchoredEnd;
+    // The server may forget what was written before the last anchor but one.
+    if (now - this.#anchoredAt > IDLE_MS && wrote > IDLE_BYTES) this.#idleAnchors = 2;
+    if (this.#timer !== undefined || this.#idleAnchors === 0) return;
+    this.#idleAnchors--;
+    this.#anchorIn(0, true);
+  }
+
+  #anchorIn(ms: number, idle = false): void {
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      void this.#anchor(idle);
+    }, ms);
+  }
+
+  async #anchor(idle: boolean): Promise<void> {
+    if (this.#closed || this.#anchoring) return;
+    if (this.#decoded.isEmpty && !idle) return;
+    if (this.#options.isInDoubt()) {
+      this.#anchorIn(ANCHOR_MS, idle);
+      return;
+    }
+    const next = this.#next;
+    if (next === undefined) return this.#write(undefined);
+    const { clock } = this.#options;
+    const { snapshot, mark } = next;
+    if (this.#mark?.text !== mark) {
+      if (clock.monotonic() - next.sentAt > MARK_MS) {
+        this.#end(new WalRefusal("The stream did not bring the mark of an anchor within 10 s"), "failed");
+      } else this.#anchorIn(ANCHOR_MS / 10, idle);
+      return;
+    }
+    const figures = this.#decoded.upTo(snapshot, this.#mark.lsn);
+    if (figures === undefined) this.#anchorIn(ANCHOR_MS / 3, idle);
+    else await this.#write({ figures, next: snapshot });
+  }
+
+  async #write(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
+    const { fenced } = this.#options;
+    this.#anchoring = true;
+    try {
+      await fenced.run(() => this.#writeAnchor(proof));
+    } finally {
+      this.#anchoring = false;
+    }
+    if (this.#closed) return;
+    this.#anchorAtRows = this.#decoded.rows + ANCHOR_ROWS;
+    if (this.#timer === undefined && !this.#decoded.isEmpty) this.#anchorIn(ANCHOR_MS);
+  }
+
+  async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
+    if (this.#closed) return;
+    const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
+    const token = uuidv7();
+    const lease = `${leaseMs} ms`;
+    const published = proof === undefined ? 0 : uncounted();
+    const { text, params } =
+      proof === undefined
+        ? firstAnchor(names, cursor, lease, token)
+        : nextAnchor(names, cursor, { relay, lease, token, covered: this.#covered, published, ...proof });
+    const sentAt = clock.monotonic();
+    this.#awaited = token;
+    const prev = proof === undefined ? cursor.prev : proof.next.text;
+    let row: (string | null)[] | undefined;
+    try {
+      [row] = await sql.query(text, params);
+    } catch (error) {
+      // The server has refused it: then nothing was written.
+      if (sqlState(error) !== undefined && !isConnectionLoss(error)) {
+        this.#end(error, "failed");
+        return;
+      }
+      this.#doubtful = { token, prev };
+      const next = await this.#lookFor(token);
+      if (next === undefined) {
+        this.#end(error, "lost");
+        return;
+      }
+      row = proof === undefined ? [next] : [String(proof.figures.decoded), next];
+    }
+    this.#doubtful = undefined;
+    const snapshot = proof === undefined ? row?.[0] : row?.[1];
+    if (snapshot == null) {
+      const [found] = row ?? [];
+      const isComplete = proof === undefined || found === String(proof.figures.decoded);
+      if (isComplete) this.#end(new Error("The cursor is another process's"), "lost");
+      else this.#end(incomplete(proof.figures.decoded, Number(found), names), "failed");
+      return;
+    }
+    cursor.seq++;
+    cursor.writes++;
+    onWritten(token, published);
+    if (proof !== undefined) {
+      cursor.prev = proof.next.text;
+      this.#covered = proof.next;
+      this.#decoded.cover(proof.next);
+      this.connection.confirm(proof.figures.upTo);
+    }
+    this.#next = { snapshot: parseSnapshot(snapshot), mark: token, sentAt };
+    this.#anchoredAt = sentAt;
+    this.#anchoredEnd = this.#serverEnd;
+  }
+
+  /** The snapshot of an anchor whose answer was lost. It may also be written later: then the cursor has its token. */
+  async #lookFor(token: string): Promise<string | undefined> {
+    const { sql, names, clock, cursor, leaseMs } = this.#options;
+    const { text, params } = writtenAnchor(names, cursor, token);
+    for (const until = clock.monotonic() + leaseMs / 2; clock.monotonic() < until; await clock.sleep(LOOK_MS)) {
+      const [row] = await sql.query(text, params).catch((): (string | null)[][] => []);
+      if (row?.[2] != null) return row[2];
+    }
+    return undefined;
+  }
+
+  #end(error: unknown, kind: "failed" | "lost" | "behind"): void {
+    if (this.#closed) return;
+    this.#failure = error;
+    this.close();
+    this.#options.onEnd(error, kind);
+  }
+}
+
+function incomplete(decoded: number, found: number, names: Names): WalRefusal {
+  return new WalRefusal(
+    `The stream brought ${decoded} of ${found} messages. Has the publication ${names.publication} been changed? Run \`txbox wal disable\`, then \`txbox wal enable\``,
+  );
+}
