@@ -43,8 +43,9 @@ export const scheduleCases: readonly StoreCase[] = [
     role,
     name: "delivers scheduled messages of a key in the order of their times, then of their enqueueing",
     async run(context) {
-      const at = Date.now() + 1000;
       const consumer = await joined(context.store);
+      // All of them are enqueued before the first is due.
+      const at = Date.now() + 2000;
       await enqueue(
         context,
         message("c", { deliverAt: new Date(at + 2) }),

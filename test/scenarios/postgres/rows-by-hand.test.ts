@@ -157,7 +157,7 @@ describe.skipIf(!hasPostgres())("rows that a writer's role inserts by hand", () 
   const arrived = (count: number) =>
     until(() => new Set(good).size === count, {
       what: `${count} good messages (${errors[0] ?? "no error"})`,
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
 
   it.each(["node-postgres", "postgres.js"] as const)(
@@ -209,7 +209,7 @@ describe.skipIf(!hasPostgres())("rows that a writer's role inserts by hand", () 
       await until(async () => (await deadIds()).length === readable.length, { what: "dead letters" });
       rule = () => undefined;
       expect(await database.store.admin.requeue({ all: true })).toBe(readable.length);
-      await until(() => sent.length === readable.length, { what: "requeued ones", timeoutMs: 20_000 });
+      await until(() => sent.length === readable.length, { what: "requeued ones", timeoutMs: 60_000 });
       expect(sent.toSorted()).toEqual(readable.toSorted());
       expect(errors).toEqual([]);
     },
