@@ -91,6 +91,7 @@ const relay = createRelay({
   leaseMs: config.leaseMs ?? 2000,
   batchSize: config.batchSize ?? 100,
   maintenance: false,
+  ...(config.url.startsWith("mongodb://") || config.source === undefined ? {} : { source: config.source }),
   onEvent: (event) => {
     if (event.type !== "batch") say("event", event);
   },
