@@ -81,7 +81,8 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     if (stream === undefined) return;
     const wants = ({ stream: name }: { stream: string }) =>
       this.#reader.streams === null ? !name.startsWith("inbox.") : this.#reader.streams.includes(name);
-    this.#wal = new WalSource({ sql, names, join: options, clock, fenced: this.#fenced, wants, ...stream });
+    const inDoubt = () => this.#inDoubt;
+    this.#wal = new WalSource({ sql, names, join: options, clock, fenced: this.#fenced, inDoubt, wants, ...stream });
   }
 
   async open(): Promise<void> {

@@ -73,7 +73,7 @@ export function walScene(options: PostgresOptions = {}) {
       if (enabled) await store.wal.enable();
       return store;
     },
-    async start(store: PostgresStore, more: Partial<RelayOptions> = {}): Promise<Streaming> {
+    async start(store: RelayOptions["store"], more: Partial<RelayOptions> = {}): Promise<Streaming> {
       const publisher = new RecordingPublisher();
       const events: StreamEventOf[] = [];
       const failures: string[] = [];

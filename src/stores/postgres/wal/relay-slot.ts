@@ -4,10 +4,12 @@ import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { parseLsn, type Lsn } from "./pgoutput.ts";
 import { ReplicationConnection, type ReplicationClient } from "./replication-connection.ts";
+import { ELSEWHERE, WalRefusal } from "./wal-refusal.ts";
 import {
   createSlotCommand,
   databaseName,
   dropSlot,
+  dropSlotCommand,
   endMaking,
   endReader,
   lookAtSlot,
@@ -41,7 +43,9 @@ const BETWEEN_MS = 25;
 export class RelaySlot {
   readonly #options: RelaySlotOptions;
   #name: string | undefined;
-  #making: ReplicationConnection | undefined;
+  /** A slot is being made, or a connection is opened for that. */
+  #making: { connection?: ReplicationConnection } | undefined;
+  #stopped = false;
 
   constructor(options: RelaySlotOptions) {
     this.#options = options;
@@ -85,25 +89,48 @@ export class RelaySlot {
    */
   async make(): Promise<{ from: Lsn; after: bigint }> {
     const { sql, replication } = this.#options;
-    const command = createSlotCommand(await this.name(), replication.failover);
-    const connection = await ReplicationConnection.open(replication.connect);
-    this.#making = connection;
+    const making: { connection?: ReplicationConnection } = {};
+    this.#making = making;
     try {
+      const command = createSlotCommand(await this.name(), replication.failover);
+      const connection = await ReplicationConnection.open(replication.connect);
+      making.connection = connection;
+      if (this.#stopped) throw new WalRefusal("The relay has stopped");
       const [row] = await connection.query(command);
+      await this.#requireSeen(connection);
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
       return { from: parseLsn(row![1]!), after: BigInt(next![0]!) };
     } finally {
       this.#making = undefined;
-      connection.close();
+      making.connection?.close();
     }
   }
 
-  /** The server would go on making it, and keep it. */
+  /** On another server, or in another database, nobody would look after it. */
+  async #requireSeen(connection: ReplicationConnection): Promise<void> {
+    if ((await this.look()).slot?.ours === true) return;
+    await connection.query(dropSlotCommand(await this.name()));
+    throw new WalRefusal(ELSEWHERE);
+  }
+
+  /** No slot is made from now on. The server would go on making one, and keep it. */
   async stopMaking(): Promise<void> {
-    const making = this.#making;
-    if (making === undefined) return;
-    await endMaking(this.#options.sql, making.processId);
-    making.close();
+    const { sql, clock } = this.#options;
+    this.#stopped = true;
+    for (let tries = 0; tries < TRIES && this.#making !== undefined; tries++) {
+      await endMaking(sql, this.#making.connection?.processId);
+      await clock.sleep(BETWEEN_MS);
+    }
+  }
+
+  /** No process of the relay that lives wants to read from it. */
+  async isUnused(): Promise<boolean> {
+    const { sql, names, relay } = this.#options;
+    const readers = await sql.query(
+      `select 1 from ${names.member} where relay = $1::text and wal and lease_until > pg_catalog.clock_timestamp() limit 1`,
+      [relay],
+    );
+    return readers.length === 0;
   }
 
   /** True when it is gone. */
@@ -117,9 +144,8 @@ export class RelaySlot {
     return false;
   }
 
-  /** The server's log that it keeps, when that is too much. */
-  async tooMuch(): Promise<Slot | undefined> {
-    const { slot } = await this.look();
-    return slot?.ours === true && slot.retained > this.#options.replication.maxRetainedBytes ? slot : undefined;
+  /** It is this relay's, and keeps too much of the server's log. */
+  keepsTooMuch({ ours, retained }: Slot): boolean {
+    return ours && retained > this.#options.replication.maxRetainedBytes;
   }
 }

@@ -110,6 +110,8 @@ export class ReplicationConnection {
     const query = copyBoth(command, (bytes) => this.#take(bytes), this.#fail);
     Promise.resolve(this.#client.query(query)).catch(this.#fail);
     await this.#answer(agreed, CONNECT_MS);
+    // The server may have changed its mind in the same breath.
+    if (this.#failed !== undefined) throw this.#failed;
     this.#started = true;
     this.#timer = setInterval(() => this.#sendStatus(), STATUS_MS);
   }

@@ -76,7 +76,7 @@ export function createWal(sql: SqlRunner, names: Names): PostgresWal {
   };
 }
 
-/** Slots of relays of which no process lives, and that keep too much: nobody else would look at them. */
+/** Slots of relays of which no process lives that could read from them, and that keep too much: nobody else looks at them. */
 export async function dropForgottenSlots(sql: SqlRunner, names: Names, maxRetainedBytes: number): Promise<void> {
   const [found] = await sql.query(
     "select 1 from pg_catalog.pg_replication_slots where slot_name like 'txbox\\_%' limit 1",
@@ -85,7 +85,7 @@ export async function dropForgottenSlots(sql: SqlRunner, names: Names, maxRetain
   const database = await databaseName(sql);
   const idle = await sql.query(
     `select r.name from ${names.relay} r where not exists (select 1 from ${names.member} m
-       where m.relay = r.name and m.lease_until > pg_catalog.clock_timestamp())`,
+       where m.relay = r.name and m.wal and m.lease_until > pg_catalog.clock_timestamp())`,
   );
   for (const [relay] of idle) {
     const name = slotName(database, names, relay!);

@@ -7,6 +7,9 @@ export class WalRefusal extends Error {
   override readonly name = "WalRefusal";
 }
 
+export const ELSEWHERE =
+  "The replication connection and the client of the store lead to different servers or databases";
+
 /** Throws when the server cannot stream the log as it is set up. */
 export function requireStreamable(view: SlotView, names: Names, slot: string): void {
   if (view.walLevel !== "logical") {

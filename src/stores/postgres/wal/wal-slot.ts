@@ -129,6 +129,10 @@ export function createSlotCommand(slot: string, failover: boolean): string {
       `CREATE_REPLICATION_SLOT ${quote(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT`;
 }
 
+export function dropSlotCommand(slot: string): string {
+  return `DROP_REPLICATION_SLOT ${quote(slot)}`;
+}
+
 export function startCommand(slot: string, names: Names): string {
   const publication = quote(publicationName(names)).replaceAll("'", "''");
   return `START_REPLICATION SLOT ${quote(slot)} LOGICAL 0/0 (proto_version '1', publication_names '${publication}', messages 'true')`;

@@ -15,7 +15,7 @@ import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
 import { ReplicationConnection } from "./replication-connection.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
-import { explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
+import { ELSEWHERE, explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
 import { startCommand } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
@@ -25,6 +25,8 @@ export interface WalSourceOptions {
   readonly join: JoinOptions;
   readonly clock: Clock;
   readonly fenced: Mutex;
+  /** The answer to the last settle was lost: until it is sent again, nothing else may be written under its fence. */
+  readonly inDoubt: () => boolean;
   readonly replication: ReplicationSettings;
   readonly wants: (message: StreamedMessage) => boolean;
   /** There may be something to claim. */
@@ -68,7 +70,6 @@ export class WalSource {
   #cursor: Cursor | undefined;
   #wanted = false;
   #pausedSince: number | undefined;
-  #alone = false;
   /** Delivered beyond `prev` and settled. */
   #ahead: { readonly prev: string; readonly ids: Ahead } = { prev: "", ids: new Map() };
   #lastWrite: string | undefined;
@@ -190,6 +191,7 @@ export class WalSource {
 
   #advance(cursor: Cursor): void {
     const state = this.#state;
+    if (this.#options.inDoubt()) return;
     if (state.phase === "barrier") {
       if (parseSnapshot(cursor.prev).xmin >= state.after) void this.#pass(state, cursor);
     } else if (state.phase === "open") {
@@ -276,7 +278,7 @@ export class WalSource {
     this.#state = preparing;
     try {
       const written = await fenced.run(async () => {
-        if (cursor !== this.#cursor) return false;
+        if (cursor !== this.#cursor || this.#options.inDoubt()) return false;
         const token = uuidv7();
         const { text, params } = fitSlot(names, cursor, token, from);
         const rows = await this.#orLost(sql.query(text, params));
@@ -298,7 +300,7 @@ export class WalSource {
   }
 
   async #open(state: State, cursor: Cursor, confirmed: Lsn, how: "scan" | "resume"): Promise<void> {
-    const { sql, names, join, clock, fenced, replication, wants, wake } = this.#options;
+    const { sql, names, join, clock, fenced, inDoubt, replication, wants, wake } = this.#options;
     const name = await this.#slot.name();
     const connection = await ReplicationConnection.open(replication.connect);
     try {
@@ -309,6 +311,7 @@ export class WalSource {
         leaseMs: join.leaseMs,
         clock,
         fenced,
+        inDoubt,
         cursor,
         ahead: this.aheadOf(cursor),
         wants,
@@ -320,15 +323,15 @@ export class WalSource {
       });
       await connection.start(startCommand(name, names), confirmed, stream);
       const { slot } = await this.#slot.look();
-      if (slot === undefined || slot.activePid !== connection.processId) {
-        throw new WalRefusal("The replication connection and the client of the store lead to different servers");
-      }
+      if (slot?.ours !== true || slot.activePid !== connection.processId) throw new WalRefusal(ELSEWHERE);
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
         if (this.#state === state) this.#state = POLLING;
         return;
       }
+      // It may have ended since it began.
+      stream.requireOpen();
       this.#state = { phase: "open", stream, how };
       this.#moved();
       wake();
@@ -411,11 +414,10 @@ export class WalSource {
 
   // ── Looking around ────────────────────────────────────────────────────────────────────────────────────────────
 
-  async tend({ allStream, members, paused }: RelayView): Promise<void> {
+  async tend({ allStream, paused }: RelayView): Promise<void> {
     const { clock } = this.#options;
     const now = clock.monotonic();
     this.#wanted = allStream;
-    this.#alone = members.length <= 1;
     this.#pausedSince = paused ? (this.#pausedSince ?? now) : undefined;
     const state = this.#state;
     if (state.phase === "streaming" || state.phase === "open") {
@@ -442,8 +444,10 @@ export class WalSource {
 
   /** By every process of the relay, also while none of them streams. */
   async #guard(): Promise<void> {
-    const slot = await this.#slot.tooMuch();
-    if (slot === undefined) return;
+    const view = await this.#slot.look();
+    const { slot, publication } = view;
+    if (publication !== "ready" && this.#state.phase === "streaming") this.#state.stream.prove();
+    if (slot === undefined || !this.#slot.keepsTooMuch(slot)) return;
     const text = `The slot kept ${Math.round(slot.retained / 1_048_576)} MB of the server's log, more than maxRetainedBytes`;
     if ("stream" in this.#state && this.#state.phase !== "ending") return this.#stop(text);
     if (this.#state.phase === "barrier") this.#state = POLLING;
@@ -460,7 +464,6 @@ export class WalSource {
   /** The relay is no more, so nobody needs the slot. */
   relayDropped(): void {
     if (this.#left) return;
-    this.#alone = true;
     this.close();
     void this.forget();
   }
@@ -469,7 +472,7 @@ export class WalSource {
   async forget(): Promise<void> {
     try {
       await this.#slot.stopMaking();
-      if (this.#alone) await this.#slot.drop();
+      if (await this.#slot.isUnused()) await this.#slot.drop();
     } catch {
       // The server is away. Maintenance and other processes find what is left.
     }

@@ -5,7 +5,7 @@ import type { Limit } from "../../../lanes/lane-port.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
-import { firstAnchor, MARK_PREFIX, nextAnchor } from "./anchor-sql.ts";
+import { firstAnchor, MARK_PREFIX, nextAnchor, writtenAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
@@ -21,6 +21,8 @@ export interface WalStreamOptions {
   readonly clock: Clock;
   /** What raises the sequence number of the cursor goes one after another. */
   readonly fenced: Mutex;
+  /** The answer to the last settle was lost: until it is sent again, nothing else may be written under its fence. */
+  readonly inDoubt: () => boolean;
   readonly cursor: Cursor;
   readonly ahead: Ahead;
   readonly wants: (message: StreamedMessage) => boolean;
@@ -39,13 +41,14 @@ export interface WalStreamOptions {
 /** An anchor is written this long after the first message beyond the last one, or after so many. */
 const ANCHOR_MS = 150;
 const ANCHOR_ROWS = 5000;
-/** While nothing comes for this relay, anchors let the server forget what others have written. */
+/** While nothing comes for this relay, anchors show that nothing is missing, and let the server forget what others have written. */
 const IDLE_MS = 10_000;
 const IDLE_BYTES = 1_048_576n;
 /** The mark of an anchor comes within this time, or the stream brings nothing any more. */
 const MARK_MS = 10_000;
 /** A relay that cannot keep up for so long is better off with polling. */
 const BEHIND_MS = 3000;
+const ASK_AGAIN_MS = 100;
 
 /**
  * An open stream of a relay's log. Rows are handed out once a snapshot of the primary shows their transaction; anchors
@@ -76,6 +79,7 @@ export class WalStream implements StreamListener {
   #gating = false;
   #anchoring = false;
   #closed = false;
+  #endedBy: unknown;
 
   constructor(connection: ReplicationConnection, options: WalStreamOptions) {
     this.connection = connection;
@@ -124,6 +128,10 @@ export class WalStream implements StreamListener {
   /** What is settled beyond the cursor, and beyond which. */
   get ahead(): { readonly prev: string; readonly ids: Ahead } {
     return { prev: this.#covered.text, ids: this.#decoded.ahead };
+  }
+
+  requireOpen(): void {
+    if (this.#closed) throw this.#endedBy ?? new Error("The stream is over");
   }
 
   /** Ends it; what was taken may still be settled. */
@@ -232,10 +240,15 @@ export class WalStream implements StreamListener {
     this.#anchoredEnd ??= this.#serverEnd;
     const wrote = this.#serverEnd - this.#anchoredEnd;
     // The server may forget what was written before the last anchor but one.
-    if (now - this.#anchoredAt > IDLE_MS && wrote > IDLE_BYTES) this.#idleAnchors = 2;
+    if (now - this.#anchoredAt > IDLE_MS) this.#idleAnchors = Math.max(this.#idleAnchors, wrote > IDLE_BYTES ? 2 : 1);
     if (this.#timer !== undefined || this.#idleAnchors === 0) return;
     this.#idleAnchors--;
     this.#anchorIn(0, true);
+  }
+
+  /** Something may be missing: the next anchors show whether it is, though nothing comes. */
+  prove(): void {
+    this.#idleAnchors = 2;
   }
 
   #anchorIn(ms: number, idle = false): void {
@@ -248,6 +261,7 @@ export class WalStream implements StreamListener {
   async #anchor(idle: boolean): Promise<void> {
     if (this.#closed || this.#anchoring) return;
     if (this.#decoded.isEmpty && !idle) return;
+    if (this.#options.inDoubt()) return this.#anchorIn(ANCHOR_MS / 3, idle);
     const next = this.#next;
     if (next === undefined) return this.#write(undefined);
     const { clock } = this.#options;
@@ -278,7 +292,9 @@ export class WalStream implements StreamListener {
 
   async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
     if (this.#closed) return;
-    const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
+    const { sql, names, relay, leaseMs, clock, inDoubt, cursor, uncounted, onWritten } = this.#options;
+    // Since it had its turn.
+    if (inDoubt()) return;
     const token = uuidv7();
     const lease = `${leaseMs} ms`;
     const published = proof === undefined ? 0 : uncounted();
@@ -292,9 +308,11 @@ export class WalStream implements StreamListener {
     try {
       [row] = await sql.query(text, params);
     } catch (error) {
-      // It may have been written.
-      this.#end(error, "lost");
-      return;
+      const written = await this.#findWritten(token, sentAt);
+      if (written === undefined) return this.#end(error, "lost");
+      // What is in hand counts all the same.
+      if (written === "not written") return this.#end(error, "failed");
+      row = proof === undefined ? [written] : [null, written];
     }
     const snapshot = proof === undefined ? row?.[0] : row?.[1];
     if (snapshot == null) {
@@ -318,8 +336,24 @@ export class WalStream implements StreamListener {
     this.#anchoredEnd = this.#serverEnd;
   }
 
+  /** After an answer was lost: the snapshot that the anchor with this token stored. Undefined: nobody knows. */
+  async #findWritten(token: string, sentAt: number): Promise<string | "not written" | undefined> {
+    const { sql, names, leaseMs, clock, cursor } = this.#options;
+    const { text, params } = writtenAnchor(names, cursor, token);
+    while (clock.monotonic() - sentAt < leaseMs / 2) {
+      try {
+        const [row] = await sql.query(text, params);
+        return row === undefined ? "not written" : row[0]!;
+      } catch {
+        await clock.sleep(ASK_AGAIN_MS);
+      }
+    }
+    return undefined;
+  }
+
   #end(error: unknown, kind: "failed" | "lost" | "behind"): void {
     if (this.#closed) return;
+    this.#endedBy = error;
     this.close();
     this.#options.onEnd(error, kind);
   }
