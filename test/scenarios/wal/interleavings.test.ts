@@ -78,6 +78,7 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
       refused.add(name);
       return { status: "failed", error: new Error("once") };
     };
+    streaming.publisher.before = () => sleep(30);
     const load = writers(scene.url, store, 2);
     for (let round = 1; round <= 4; round++) {
       // For longer than it takes until the next anchor.
@@ -89,6 +90,7 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
     await until(() => verdict(streaming.publisher, load.committed).lost === 0, { what: "the rest", timeoutMs: 30_000 });
     await sleep(300);
     expect(verdict(streaming.publisher, load.committed)).toEqual(NONE);
+    expect(streaming.lost()).toBeUndefined();
     await streaming.relay.stop();
     await pool.end();
   }, 120_000);
