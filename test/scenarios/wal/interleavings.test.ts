@@ -63,6 +63,25 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
     await pool.end();
   }, 120_000);
 
+  it("a slot that is given to its relay by a statement whose answer is lost doubles nothing", async () => {
+    const store = await scene.open();
+    const pool = openPool(scene.url);
+    const flaky = flakyPool(pool);
+    flaky.loseAnswer(/wal_lsn = \$5/);
+    const streaming = await scene.start(createPostgresStore({ client: flaky.client, replication: replication() }));
+    streaming.publisher.before = () => sleep(50);
+    const load = writers(scene.url, store, 1);
+    await until(() => flaky.lost === 1, { what: "the loss", timeoutMs: 20_000 });
+    await streaming.streams();
+    await sleep(300);
+    await load.stop();
+    await until(() => verdict(streaming.publisher, load.committed).lost === 0, { what: "the rest", timeoutMs: 30_000 });
+    await sleep(300);
+    expect(verdict(streaming.publisher, load.committed)).toEqual(NONE);
+    await streaming.relay.stop();
+    await pool.end();
+  }, 60_000);
+
   it("a settle of failed keys whose answer is lost doubles nothing", async () => {
     const store = await scene.open();
     const pool = openPool(scene.url);
