@@ -32,21 +32,35 @@ export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./i
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
 export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";
 export { publishByKey, type ByKeyOptions } from "./core/by-key.ts";
-export { defineEvents, type Events } from "./core/event-map.ts";
+export { defineEvents, type Contracts, type Events } from "./core/event-map.ts";
+export type { EventContract } from "./core/event-contract.ts";
+export type { Contract, ContractsOf, EventDefinition } from "./core/contract.ts";
+export type { FromJson } from "./core/from-json.ts";
+export type { SchemaIssue, SchemaResult, StandardSchema } from "./core/standard-schema.ts";
 export type {
   AnyEvents,
   Cause,
   EventMap,
   HandledMessage,
+  HandledPayload,
   Headers,
   IncomingMessage,
   Message,
+  NewContractMessage,
   NewMessage,
+  NewMessageFields,
   NewMessageOf,
 } from "./core/message.ts";
 export type { SqlTransaction } from "./core/sql-transaction.ts";
 export type * from "./core/contracts.ts";
-export { PermanentError, TxboxError, UnavailableError, type ErrorCode, type ErrorDetails } from "./core/errors.ts";
+export {
+  PermanentError,
+  TxboxError,
+  UnavailableError,
+  type ErrorCode,
+  type ErrorDetails,
+  type PayloadIssue,
+} from "./core/errors.ts";
 export {
   defineConfig,
   type DatabaseConfig,

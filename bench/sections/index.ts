@@ -8,6 +8,7 @@ import * as inbox from "./inbox.ts";
 import * as latency from "./latency.ts";
 import * as mongodb from "./mongodb.ts";
 import * as operations from "./operations.ts";
+import * as page from "./page.ts";
 import * as peers from "./peers.ts";
 import * as wal from "./wal.ts";
 
@@ -28,6 +29,7 @@ export type SectionName =
   | "failing"
   | "operations"
   | "wal"
+  | "page"
   | "peers"
   | "brokers"
   | "mongodb";
@@ -42,6 +44,7 @@ export const SECTIONS: Record<SectionName, Section> = {
   failing: { ...failing, byDefault: "full" },
   operations: { ...operations, byDefault: "full" },
   wal: { ...wal, byDefault: "full" },
+  page: { ...page, byDefault: "full" },
   // Part of drain already.
   peers: { ...peers, byDefault: false },
   // The servers alone take a quarter of a quick run to start.

@@ -31,11 +31,14 @@ export async function run(context: Context): Promise<void> {
   for (let round = 1; round <= rounds; round++) {
     for (const side of sides) {
       context.say(`wal: ${side.key}, 1,000 messages a second, round ${round} of ${rounds}`);
+      // Each round has numbers of its own.
+      await side.relay.listen();
       const meter = await meterBackends(context.server.url, side.relay.url, RELAY);
       const before = (await side.relay.usage()).cpuMs;
       side.waits.push(await measureWaits(side.relay, side.writer, seconds));
       const serverMs = (await meter.stop()) ?? 0;
       side.cpu.push(((await side.relay.usage()).cpuMs - before + serverMs) / seconds);
+      await side.relay.hush();
     }
   }
   const { report } = context;
@@ -44,11 +47,12 @@ export async function run(context: Context): Promise<void> {
     report.figure(`${key}_p99_ms`, median(waits.map((some) => quantile(some, 0.99))), "ms", "commit to handler");
     report.figure(`${key}_cpu`, median(cpu), "µs a message", "client and its connections at 1,000 a second");
     context.say(`wal: ${key}, idle`);
+    await relay.listen();
     const idle = await idleCpu(context, relay, context.quick ? 3000 : 10_000);
     report.figure(`${key}_idle`, idle.client + (idle.server ?? 0), "% of a core");
+    await relay.hush();
   }
   report.ratioOfMedians("wal_cpu_vs_polling", sides[1]!.cpu, sides[0]!.cpu, "≤ 0.67");
-  for (const { relay } of sides) await relay.hush();
   await bulk(context);
 }
 
@@ -57,7 +61,6 @@ async function prepare(context: Context, key: Side["key"], name: ContestantName)
   const [relay, writer] = [context.player(name, `${url}?application_name=${RELAY}`), context.player(name, url)];
   await writer.setup();
   await createBusinessTable(url);
-  await relay.listen();
   return { key, relay, writer, waits: [], cpu: [] };
 }
 

@@ -17,6 +17,7 @@ import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
 
 /** Letters are counted up to here before a question is asked. */
 const COUNTED = 10_000;
+const SEE_WHO = "Somebody else dealt with it. Look at Changes to see who";
 const MOST_PER_SECOND = 10_000;
 const CHOICE_FIELDS = ["relay", "stream", "type", "key", "id", "position", "group", "all"];
 const FIELDS = [
@@ -76,22 +77,22 @@ function notA(name: string, what: string): PageFailure {
 }
 
 /** What would happen, in words, with the number in it and the command that does the same. */
-export async function previewAction(store: Store, request: ActionRequest): Promise<ActionPreview> {
+export async function previewAction(store: Store, request: ActionRequest, several: boolean): Promise<ActionPreview> {
   const { action } = request;
   switch (action) {
     case "requeue":
     case "discard":
-      return previewLetters(store, action, request);
+      return previewLetters(store, action, request, several);
     case "edit":
       return {
         question: "Keep these contents for the letter?",
         count: 1,
         more: false,
-        command: commandOf(request),
+        command: commandOf(request, several),
         notes: ["It keeps its id, key, stream and place. The original is kept. Requeue it afterwards."],
       };
     default:
-      return previewRelay(store, action, request);
+      return previewRelay(store, action, request, several);
   }
 }
 
@@ -99,6 +100,7 @@ async function previewLetters(
   store: Store,
   action: "requeue" | "discard",
   request: ActionRequest,
+  several: boolean,
 ): Promise<ActionPreview> {
   const filter = filterOf(choiceOf(request));
   const letters = await store.admin.dead({ ...filter, limit: COUNTED });
@@ -109,10 +111,18 @@ async function previewLetters(
   const question = action === "requeue" ? `Requeue ${which}?` : `Give up ${which} for good?`;
   const notes =
     action === "requeue"
-      ? [`They go out again through the same relay, ${plural(keys, "key")}, each in its order.`]
-      : ["Their consumers never get them. What waits behind them goes on."];
+      ? [
+          count === 1
+            ? "It goes out again through the same relay, before what waits behind it."
+            : `They go out again through the same relay, ${plural(keys, "key")}, each in its order.`,
+        ]
+      : [
+          count === 1
+            ? "Its consumer never gets it. What waits behind it goes on."
+            : "Their consumers never get them. What waits behind them goes on.",
+        ];
   notes.push(...(await idleNotes(store, new Set(letters.map(({ relay }) => relay)))));
-  return { question, count, more, command: commandOf(request), notes };
+  return { question, count, more, command: commandOf(request, several), notes };
 }
 
 async function idleNotes(store: Store, relays: ReadonlySet<string>): Promise<string[]> {
@@ -124,12 +134,13 @@ async function previewRelay(
   store: Store,
   action: "pause" | "resume" | "rewind" | "drop",
   request: ActionRequest,
+  several: boolean,
 ): Promise<ActionPreview> {
   const name = relayOf(request);
   const relay = (await store.admin.relays()).find((one) => one.name === name);
   if (relay === undefined) throw new PageFailure(404, `There is no relay "${printable(name).slice(0, 100)}"`);
   const { pending, dead } = relay;
-  const command = commandOf(request);
+  const command = commandOf(request, several);
   const about = relay.pendingEstimated ? "about " : "";
   const waiting = `${about}${plural(pending, "message")}`;
   if (action === "pause") {
@@ -199,18 +210,33 @@ async function tell(
   const { atMost, perSecond } = request;
   const choice = { ...choiceOf(request), ...(atMost === undefined ? {} : { limit: atMost }) };
   if (perSecond !== undefined && action === "requeue") {
-    const what = commandOf({ ...request, action: "requeue" });
+    const what = commandOf({ ...request, action: "requeue" }, false);
     const job = jobs.start({ name, store, what, choice, perSecond, author });
     return { done: `Letters are requeued, ${perSecond} in a second.`, count: null, job };
   }
+  await rejectAsDone(store, action, choice);
   const count = await store.admin.by(author)[action](choice);
   if (count === 0)
     throw new PageFailure(409, "Nothing was changed: there is no such dead letter any more", {
-      fix: "Somebody else dealt with it. Look at Changes to see who",
+      fix: SEE_WHO,
     });
   const idle = await idleNotes(store, new Set(choice.relay === undefined ? [] : [choice.relay]));
   const done = `${plural(count, "dead letter")} will be ${action === "requeue" ? "requeued" : "discarded"}.`;
   return { done: [done, ...idle].join(" "), count, job: null };
+}
+
+/** Two people may have the same letter open. A second order would do nothing more, and nobody would know. */
+async function rejectAsDone(store: Store, action: "requeue" | "discard", choice: DeadChoice): Promise<void> {
+  if (choice.position === undefined) return;
+  const letters = await store.admin.dead({ ...filterOf(choice), limit: 2 });
+  if (letters.length === 0 || letters.some(({ command }) => command !== action)) return;
+  throw new PageFailure(
+    409,
+    `Nothing was changed: the letter waits to be ${action}${action === "requeue" ? "d" : "ed"} already`,
+    {
+      fix: SEE_WHO,
+    },
+  );
 }
 
 async function edit(store: Store, request: ActionRequest, author: NewJob["author"]): Promise<ActionAnswer> {
@@ -271,8 +297,11 @@ function targetOf(to: string | undefined): RewindTarget {
   return { time: timeOf("to", to) };
 }
 
-/** What does the same on the command line. */
-export function commandOf({ action, relay, choice = {}, to, perSecond }: ActionRequest): string {
+/** What does the same on the command line; where the page has several stores, with the name of the one that is meant. */
+export function commandOf(
+  { action, store, relay, choice = {}, to, perSecond }: ActionRequest,
+  several: boolean,
+): string {
   const words = ["txbox"];
   if (action === "requeue" || action === "discard" || action === "edit") {
     words.push("dead", perSecond === undefined ? action : "redrive", ...choiceWords(choice));
@@ -282,6 +311,7 @@ export function commandOf({ action, relay, choice = {}, to, perSecond }: ActionR
     words.push("relays", action, shellWord(relay ?? "NAME"));
     if (action === "rewind") words.push("--to", shellWord(to ?? "earliest"));
   }
+  if (several) words.push("--store", shellWord(store));
   return words.join(" ");
 }
 

@@ -85,7 +85,7 @@ export class AdminApi {
     const store = this.#storeOf(request.store);
     if (path === "preview") {
       this.#take(this.#expensive);
-      return previewAction(store, request);
+      return previewAction(store, request, this.#hasSeveral);
     }
     if (path !== "act") throw new PageFailure(404, "There is nothing here");
     this.#take(this.#cheap);
@@ -93,7 +93,7 @@ export class AdminApi {
     this.#requireRight(visitor, action);
     if (action === "edit" && this.#options.redact !== undefined)
       throw new PageFailure(403, "This page does not show whole bodies, so it cannot edit them", {
-        fix: commandOf(request),
+        fix: commandOf(request, this.#hasSeveral),
       });
     const actor = visitor.actor ?? request.actor?.trim();
     if (actor === undefined || actor === "") throw new PageFailure(400, "Who are you?", { fix: "Give actor" });
@@ -125,6 +125,10 @@ export class AdminApi {
     const retryAfterMs = limit.take();
     if (retryAfterMs > 0)
       throw new PageFailure(429, "Too many questions at once", { fix: "Try again in a moment", retryAfterMs });
+  }
+
+  get #hasSeveral(): boolean {
+    return Object.keys(this.#options.stores).length > 1;
   }
 
   #storeOf(name: string): Store {
@@ -159,7 +163,7 @@ export class AdminApi {
       try {
         const groups = await store.admin.deadGroups({ ...filter, limit: MOST_GROUPS });
         answer.cut ||= groups.length === MOST_GROUPS;
-        for (const group of groups) answer.groups.push(groupView(name, group));
+        for (const group of groups) answer.groups.push(groupView(name, group, this.#hasSeveral));
       } catch (error) {
         if (stores.length === 1) throw error;
         answer.missing.push({ store: name, error: errorText(describeError(error)) });
@@ -281,7 +285,7 @@ export class AdminApi {
   }
 }
 
-function groupView(store: string, group: DeadGroup): Api.GroupView {
+function groupView(store: string, group: DeadGroup, several: boolean): Api.GroupView {
   const { relay, firstDiedAt, lastDiedAt, count, estimated, keys } = group;
   const choice = { relay, group: group.group };
   return {
@@ -294,7 +298,7 @@ function groupView(store: string, group: DeadGroup): Api.GroupView {
     firstDiedAt: firstDiedAt.getTime(),
     lastDiedAt: lastDiedAt.getTime(),
     keys,
-    command: commandOf({ action: "requeue", store, choice }),
+    command: commandOf({ action: "requeue", store, choice }, several),
   };
 }
 

@@ -76,6 +76,8 @@ export interface RelayView {
   blockedKeys: number;
   /** Dead letters hold keys until they are requeued or discarded. */
   heldByDead: boolean;
+  /** What one of these letters died of. */
+  heldError: string | null;
   dead: number;
   inPerSecond: number | null;
   outPerSecond: number;

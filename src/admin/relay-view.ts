@@ -14,6 +14,8 @@ export interface RelayMemory {
   flowedAt: number;
   /** A dead letter holds a key. */
   heldByDead: boolean;
+  /** What one of them died of. */
+  heldError: string | null;
   stateSince: { state: RelayState; at: number } | null;
 }
 
@@ -73,6 +75,7 @@ export function relayView(looked: Looked): RelayView {
     parked: relay.parked,
     blockedKeys: relay.blockedKeys,
     heldByDead: memory.heldByDead,
+    heldError: errorOrNull(memory.heldError),
     dead: relay.dead,
     ...rates(looked),
     lastError: errorOrNull(activity?.lastError ?? null),
@@ -164,7 +167,10 @@ function wordsOf(state: RelayState, { relay, memory, now }: Looked, since: numbe
     case "idle":
       return "no process, nothing waits";
     case "flowing":
-      return lag > 1000 ? `flows, ${formatMs(lag)} behind` : "flows";
+      return [
+        lag > 1000 ? `flows, ${formatMs(lag)} behind` : "flows",
+        ...(relay.dead > 0 ? [plural(relay.dead, "dead letter")] : []),
+      ].join(", ");
   }
 }
 

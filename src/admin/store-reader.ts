@@ -103,7 +103,8 @@ export class StoreReader {
     this.#samples = await admin.samples({ since: new Date(now - HOUR_MS) });
     for (const { name, blockedKeys, dead } of relays) {
       const held = blockedKeys > 0 && dead > 0 ? await admin.blocked({ relay: name, limit: HELD_LOOK }) : [];
-      this.#memory(name).heldByDead = held.some(({ heldByDead }) => heldByDead);
+      const first = held.find(({ heldByDead }) => heldByDead);
+      Object.assign(this.#memory(name), { heldByDead: first !== undefined, heldError: first?.lastError ?? null });
     }
     this.#sampledAt = now;
     if (now - this.#knownAt < CONSUMERS_EVERY_MS) return;
@@ -120,6 +121,7 @@ export class StoreReader {
       owners: new Map(),
       flowedAt: Date.now(),
       heldByDead: false,
+      heldError: null,
       stateSince: null,
     };
     this.#memories.set(relay, memory);

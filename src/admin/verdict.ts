@@ -27,12 +27,14 @@ interface Found extends Cause {
 /** Whether messages leave, in words: the worst first. */
 export function verdictOf(stores: readonly StoreView[]): Verdict {
   const causes = stores
-    .flatMap((store) => [
-      ...storeCauses(store),
-      // What is known of a store that is down is old.
-      ...(store.down === null ? store.relays.flatMap(relayCauses) : []),
-      ...(store.down === null ? store.consumers.flatMap(consumerCauses) : []),
-    ])
+    .flatMap((store) =>
+      [
+        ...storeCauses(store),
+        // What is known of a store that is down is old.
+        ...(store.down === null ? store.relays.flatMap(relayCauses) : []),
+        ...(store.down === null ? store.consumers.flatMap(consumerCauses) : []),
+      ].map((cause) => (stores.length > 1 ? inStore(cause, store) : cause)),
+    )
     .toSorted((a, b) => RANK.indexOf(a.level) - RANK.indexOf(b.level) || KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind))
     .map(({ kind: _kind, ...cause }): Cause => cause);
   const [worst] = causes;
@@ -46,6 +48,10 @@ export function verdictOf(stores: readonly StoreView[]): Verdict {
       ? `${worst.text} And ${plural(others, "more thing")} ${others === 1 ? "needs" : "need"} you.`
       : worst.text;
   return { level: worst.level, text, causes };
+}
+
+function inStore(cause: Found, { name }: StoreView): Found {
+  return cause.command === null ? cause : { ...cause, command: `${cause.command} --store ${shellWord(name)}` };
 }
 
 function calmText(stores: readonly StoreView[]): string {
@@ -140,7 +146,8 @@ function relayCauses(relay: RelayView): Found[] {
       kind: "held",
       level: "bad",
       text: `Relay ${name}: ${letters} ${dead === 1 ? "blocks" : "block"} ${plural(blockedKeys, "key")}, ${plural(relay.parked, "message")} ${relay.parked === 1 ? "waits" : "wait"}.`,
-      so: lastError,
+      // The last error of the relay may be of another message.
+      so: relay.heldError ?? lastError,
       since: relay.lagMs === null ? null : Date.now() - relay.lagMs,
       link: query("dead", { store, relay: name }),
       command: `txbox dead list --relay ${shellWord(name)}`,

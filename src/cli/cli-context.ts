@@ -2,6 +2,7 @@ import { describeError } from "../core/errors.ts";
 import { loadConfig, type LoadedConfig } from "./load-config.ts";
 import { openStore, type OpenStore } from "./open-store.ts";
 import { secretsOf } from "./database-url.ts";
+import type { TxboxConfig } from "../config/index.ts";
 import type { Output } from "./output.ts";
 import { suggestion } from "./parse-flags.ts";
 import { UsageError } from "./usage-error.ts";
@@ -11,11 +12,14 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface GlobalValues {
   readonly config?: string;
+  readonly store?: string;
   readonly "database-url"?: string;
   readonly schema?: string;
   readonly "table-prefix"?: string;
 }
 
+/** What the page calls the store that is not one of `stores`. */
+export const OWN_STORE = "main";
 /** For loading the configuration, and for each of its functions that makes something. */
 const CONFIG_DEADLINE_MS = 60_000;
 /** For closing connections and the configuration, when everything is done. */
@@ -60,7 +64,14 @@ export class CliContext implements AsyncDisposable {
 
   /** `--schema`, then TXBOX_SCHEMA, then the configuration; the same for the prefix. */
   async names(): Promise<{ schema: string; tablePrefix: string }> {
-    const { database } = (await this.loadConfig()).config;
+    const { config } = await this.loadConfig();
+    const chosen = this.#chosen(config);
+    if (chosen !== undefined) {
+      const named = config.stores?.[chosen];
+      const { schema = "txbox", tablePrefix = "" } = typeof named === "object" && !("admin" in named) ? named : {};
+      return { schema, tablePrefix };
+    }
+    const { database } = config;
     return {
       schema: this.#globals.schema ?? this.#setting("TXBOX_SCHEMA") ?? database?.schema ?? "txbox",
       tablePrefix: this.#globals["table-prefix"] ?? this.#setting("TXBOX_TABLE_PREFIX") ?? database?.tablePrefix ?? "",
@@ -98,6 +109,7 @@ export class CliContext implements AsyncDisposable {
   /** Whether it is said anywhere which store is the own one. */
   async hasOwn(): Promise<boolean> {
     const { config } = await this.loadConfig();
+    if (this.#chosen(config) !== undefined) return true;
     const isConfigured = config.store !== undefined || config.database?.url !== undefined;
     return isConfigured || this.#urls().length > 0 || this.#fromPgEnvironment();
   }
@@ -139,8 +151,18 @@ export class CliContext implements AsyncDisposable {
     }
   }
 
+  /** The name that `--store` gives; undefined: the own one. */
+  #chosen({ stores = {} }: TxboxConfig): string | undefined {
+    const { store, "database-url": url } = this.#globals;
+    if (store === undefined || (store === OWN_STORE && !Object.hasOwn(stores, store))) return undefined;
+    if (url !== undefined) throw new UsageError("--store and --database-url both say which database. Give one of them");
+    return store;
+  }
+
   async #open(): Promise<OpenStore> {
     const { config } = await this.loadConfig();
+    const chosen = this.#chosen(config);
+    if (chosen !== undefined) return this.#openOther(chosen, "--store");
     // DATABASE_URL is everybody's: a store that the configuration built is meant more.
     const url = this.#urls().find(({ from }) => config.store === undefined || from !== "DATABASE_URL");
     const fromPgEnvironment = this.#fromPgEnvironment();

@@ -3,7 +3,7 @@ import { noMore } from "./subcommand.ts";
 import { parseFlags, type Flags, type FlagValues, type SwitchFlag, type TextFlag } from "./parse-flags.ts";
 
 type GlobalFlags = Readonly<
-  Record<"config" | "database-url" | "schema" | "table-prefix", TextFlag> &
+  Record<"config" | "store" | "database-url" | "schema" | "table-prefix", TextFlag> &
     Record<"json" | "verbose" | "help", SwitchFlag>
 >;
 
@@ -14,6 +14,7 @@ export const GLOBAL_FLAGS: GlobalFlags = {
     value: "FILE",
     help: "configuration file (default: txbox.config.ts, .mts, .js or .mjs here)",
   },
+  store: { kind: "text", value: "NAME", help: "one of the configuration's `stores`, instead of its own (main)" },
   "database-url": { kind: "text", value: "URL", help: "postgres://…, mongodb://… or pglite:FOLDER" },
   schema: { kind: "text", value: "NAME", help: 'schema of the txbox tables (default "txbox")' },
   "table-prefix": { kind: "text", value: "TEXT", help: "put before every table name" },

@@ -18,5 +18,5 @@ export const EXIT_MEANINGS: readonly (readonly [ExitCode, string])[] = [
   [EXIT.schema, "the txbox schema is missing, outdated or newer than this version"],
   [EXIT.unreachable, "the database cannot be reached or refused the login"],
   [EXIT.refused, "refused: the server is a standby, or the database is a restored copy"],
-  [EXIT.found, "an audit or the doctor found something"],
+  [EXIT.found, "an audit, the doctor or a comparison of contracts found something"],
 ];

@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TxboxError } from "../core/errors.ts";
+import { contractsOf } from "../core/event-map.ts";
 import { rejectUnknownOptions } from "../core/options.ts";
 import { valueKind } from "../core/value-kind.ts";
 import { formatMs } from "./format-values.ts";
@@ -18,6 +19,7 @@ const CONFIG_KEYS = keysOf<TxboxConfig>({
   stores: true,
   relays: true,
   reconcilers: true,
+  events: true,
   close: true,
 });
 const DATABASE_KEYS = keysOf<DatabaseConfig>({
@@ -53,7 +55,7 @@ const RELAY_KEYS = keysOf<RelayConfig>({
   onEvent: true,
 });
 
-const RECONCILER_KEYS = keysOf<ReconcilerConfig>({ find: true, toMessage: true, batchSize: true });
+const RECONCILER_KEYS = keysOf<ReconcilerConfig>({ find: true, toMessage: true, events: true, batchSize: true });
 
 export interface LoadedConfig {
   readonly config: TxboxConfig;
@@ -67,6 +69,19 @@ export async function loadConfig(cwd: string, named: string | undefined, deadlin
   if (file === undefined) return { config: {}, file: undefined };
   if (!existsSync(file)) throw new UsageError(`There is no configuration file ${named ?? file}`);
   const name = basename(file);
+  const module = await loadModule(file, deadlineMs);
+  const config = "default" in module ? module.default : undefined;
+  if (!isObject(config))
+    throw new UsageError(
+      `${name} has no default export that is an object, got ${valueKind(config)}. Write \`export default defineConfig({ … })\``,
+    );
+  check(name, config);
+  return { config, file };
+}
+
+/** What a file of the user exports. */
+export async function loadModule(file: string, deadlineMs: number): Promise<object> {
+  const name = basename(file);
   let module: object | typeof LATE;
   try {
     module = await within(deadlineMs, import(pathToFileURL(file).href) as Promise<object>);
@@ -75,13 +90,7 @@ export async function loadConfig(cwd: string, named: string | undefined, deadlin
   }
   if (module === LATE)
     throw new UsageError(`${name} was not loaded within ${formatMs(deadlineMs)}: it awaits something that never comes`);
-  const config = "default" in module ? module.default : undefined;
-  if (!isObject(config))
-    throw new UsageError(
-      `${name} has no default export that is an object, got ${valueKind(config)}. Write \`export default defineConfig({ … })\``,
-    );
-  check(name, config);
-  return { config, file };
+  return module;
 }
 
 function check(name: string, config: Record<string, unknown>): asserts config is TxboxConfig & Record<string, unknown> {
@@ -114,6 +123,7 @@ function check(name: string, config: Record<string, unknown>): asserts config is
       if (typeof find !== "function" || typeof toMessage !== "function")
         fail(`${name}: ${at} needs the functions find and toMessage`);
     }
+    contractsOf(name, config["events"]);
   } catch (error) {
     if (error instanceof TxboxError) throw new UsageError(error.message, { cause: error });
     throw error;

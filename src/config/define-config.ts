@@ -1,4 +1,6 @@
 import type { Publisher, Store } from "../core/contracts.ts";
+import type { Events } from "../core/event-map.ts";
+import type { EventMap } from "../core/message.ts";
 import type { ReconcilerOptions } from "../outbox/reconciler.ts";
 import type { RelayOptions } from "../relay/relay-options.ts";
 import type { MongoStoreOptions } from "../stores/mongodb/mongodb-store.ts";
@@ -38,6 +40,8 @@ export interface TxboxConfig {
   relays?: Readonly<Record<string, RelayConfig>>;
   /** What `txbox reconcile` runs, by name. */
   reconcilers?: Readonly<Record<string, ReconcilerConfig>>;
+  /** What `txbox contracts export` writes down. */
+  events?: Events<EventMap>;
   /** Ends what this file opened; called when the command is done. */
   close?: () => Promise<void> | void;
 }

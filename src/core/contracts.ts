@@ -284,7 +284,13 @@ export type HandleResult =
   | { readonly status: "done" }
   | { readonly status: "failed"; readonly error: unknown }
   | { readonly status: "rejected"; readonly error: unknown }
-  | { readonly status: "unavailable"; readonly error: unknown };
+  /** What it needs is out, or of it only the `route`; `retryAfterMs`: it asks to be left alone for so long. */
+  | {
+      readonly status: "unavailable";
+      readonly error: unknown;
+      readonly route?: string | undefined;
+      readonly retryAfterMs?: number | undefined;
+    };
 
 export type Handle = (message: IncomingMessage, signal: AbortSignal) => Promise<HandleResult>;
 

@@ -4,6 +4,7 @@ import { valueKind } from "./value-kind.ts";
 export type ErrorCode =
   | "invalid_option"
   | "invalid_message"
+  | "invalid_payload"
   | "payload_too_large"
   | "no_transaction"
   | "schema_missing"
@@ -23,6 +24,13 @@ export type ErrorCode =
   | "receipt_expired"
   | "invalid_archive";
 
+/** Where a payload does not fit its schema, and why. */
+export interface PayloadIssue {
+  /** From the payload to the part: names of properties, and places in arrays. */
+  readonly path: readonly (string | number)[];
+  readonly message: string;
+}
+
 export interface ErrorDetails {
   /** The option or message field at fault. */
   field?: string;
@@ -30,6 +38,8 @@ export interface ErrorDetails {
   fix?: string;
   /** Whether the same call may succeed later with nothing changed. */
   retryable?: boolean;
+  /** Why a payload does not fit its contract. */
+  issues?: readonly PayloadIssue[];
   cause?: unknown;
 }
 
@@ -40,6 +50,8 @@ export class TxboxError extends Error {
   readonly field: string | undefined;
   readonly fix: string | undefined;
   readonly retryable: boolean;
+  /** Where a payload does not fit its contract; otherwise absent. */
+  declare readonly issues?: readonly PayloadIssue[];
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
     // What a server said may end with a full stop of its own.
@@ -49,6 +61,7 @@ export class TxboxError extends Error {
     this.field = details.field;
     this.fix = details.fix;
     this.retryable = details.retryable ?? false;
+    if (details.issues !== undefined) this.issues = details.issues;
   }
 }
 

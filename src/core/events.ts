@@ -133,6 +133,19 @@ export interface HandleOperation extends Ended {
   result?: Handled | "failed" | "rejected" | "unavailable";
 }
 
+/** What an inbox tells beside its operations; all of it is rare. */
+export interface InboxEvent {
+  /** Told with each try: the message waits, uncounted, for a process that knows its version. */
+  type: "newer_version";
+  consumer: string;
+  id: string;
+  messageType: string;
+  /** Of the message. */
+  version: number;
+  /** The newest that this process knows. */
+  known: number;
+}
+
 // ── Reconciler, maintenance, wake-ups ───────────────────────────────────────────────────────────────────────────
 
 export interface Reconciled {
@@ -174,6 +187,7 @@ export type Channels = OperationOf<"outbox:enqueue", EnqueueOperation> &
   OperationOf<"inbox:handle", HandleOperation> &
   EventsOf<"relay", RelayEvent> &
   EventsOf<"subscriber", SubscriberEvent> &
+  EventsOf<"inbox", InboxEvent> &
   EventsOf<"reconciler", ReconcilerEvent> &
   EventsOf<"maintenance", MaintenanceEvent> &
   EventsOf<"store", WakeUpEvent>;

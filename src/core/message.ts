@@ -1,3 +1,6 @@
+import type { Contract } from "./contract.ts";
+import type { FromJson } from "./from-json.ts";
+
 /** Payload type by message type: `{ order_created: Order }`, as a type or an interface. */
 export type EventMap = object;
 
@@ -23,8 +26,20 @@ export interface Headers {
 }
 
 /** What a caller enqueues. */
-export interface NewMessage<Type extends string = string, Payload = unknown> {
+export interface NewMessage<Type extends string = string, Payload = unknown> extends NewMessageFields<Type, Payload> {
   stream: string;
+}
+
+/** A message of a type with a contract, which says its stream. */
+export interface NewContractMessage<Type extends string, Payload, Stream extends string> extends NewMessageFields<
+  Type,
+  Payload
+> {
+  /** The stream of the contract; it need not be given. */
+  stream?: Stream;
+}
+
+export interface NewMessageFields<Type extends string, Payload> {
   type: Type;
   payload: Payload;
   /** Ordering key; messages with one key leave in order. Default: `aggregateId`; without either there is no order. */
@@ -38,10 +53,23 @@ export interface NewMessage<Type extends string = string, Payload = unknown> {
   deliverAt?: Date;
 }
 
-/** The union of messages that an event map allows. */
-export type NewMessageOf<Events extends EventMap> = {
-  [Type in keyof Events & string]: NewMessage<Type, Events[Type]>;
-}[keyof Events & string];
+/** The message of a type; without one, the union of all messages that an event map allows. */
+export type NewMessageOf<Events extends EventMap, Type extends keyof Events & string = keyof Events & string> = {
+  [Each in Type]: NewMessageFor<Each, Events[Each]>;
+}[Type];
+
+type NewMessageFor<Type extends string, Payload> = 0 extends 1 & Payload
+  ? NewMessage<Type, Payload>
+  : [Payload] extends [Contract<infer Stream, infer Input>]
+    ? NewContractMessage<Type, Input, Stream>
+    : NewMessage<Type, Payload>;
+
+/** The payload that a handler gets: what the schema gives, or of a plain type what JSON gives back of it. */
+export type HandledPayload<Payload> = 0 extends 1 & Payload
+  ? Payload
+  : [Payload] extends [Contract<string, unknown, infer Output>]
+    ? Output
+    : FromJson<Payload>;
 
 /** A message as stores hand it out and publishers get it: the body is never parsed on the way. */
 export interface Message {

@@ -74,17 +74,25 @@ export function failureOf(error: unknown): Exclude<PublishResult, { status: "pub
     case "permanent":
     case "payload_too_large":
       return { status: "rejected", error };
-    case "unavailable": {
-      // By its fields rather than its class: packages get duplicated.
-      const { route, retryAfterMs } = error as { route?: unknown; retryAfterMs?: unknown };
-      return {
-        status: "unavailable",
-        error,
-        route: typeof route === "string" ? route : undefined,
-        retryAfterMs: typeof retryAfterMs === "number" && retryAfterMs >= 0 ? retryAfterMs : undefined,
-      };
-    }
+    case "unavailable":
+      return outageOf(error);
     default:
       return { status: "failed", error };
   }
+}
+
+/** What an UnavailableError says is out. By its fields rather than its class: packages get duplicated. */
+export function outageOf(error: unknown): {
+  readonly status: "unavailable";
+  readonly error: unknown;
+  readonly route: string | undefined;
+  readonly retryAfterMs: number | undefined;
+} {
+  const { route, retryAfterMs } = error as { route?: unknown; retryAfterMs?: unknown };
+  return {
+    status: "unavailable",
+    error,
+    route: typeof route === "string" ? route : undefined,
+    retryAfterMs: typeof retryAfterMs === "number" && retryAfterMs >= 0 ? retryAfterMs : undefined,
+  };
 }

@@ -1,5 +1,7 @@
 import { PermanentError, TxboxError } from "../core/errors.ts";
-import type { EventMap, HandledMessage } from "../core/message.ts";
+import type { Contracts } from "../core/event-map.ts";
+import type { EventMap, HandledMessage, HandledPayload } from "../core/message.ts";
+import { nearest } from "../core/options.ts";
 
 export interface HandlerContext {
   /** Aborts when the handler's time is over or the relay lost its lease; what is done after that is rolled back. */
@@ -18,7 +20,7 @@ export type HandlerFunction<Tx, Type extends string = string, Payload = unknown>
 /** A handler of any message of the map; `message.type` tells them apart. */
 export type AnyHandler<Tx, Map extends EventMap> = HandlerOf<
   Tx,
-  { [Type in keyof Map & string]: HandledMessage<Type, Map[Type]> }[keyof Map & string]
+  { [Type in keyof Map & string]: HandledMessage<Type, HandledPayload<Map[Type]>> }[keyof Map & string]
 >;
 
 /** What to do with a type that has no handler. */
@@ -28,9 +30,11 @@ export type UnknownTypes = "skip" | "reject";
 export class HandlerRegistry<Tx> {
   readonly #handlers = new Map<string, HandlerFunction<Tx>>();
   readonly #unknownTypes: UnknownTypes;
+  readonly #contracts: Contracts | undefined;
 
-  constructor(unknownTypes: UnknownTypes) {
+  constructor(unknownTypes: UnknownTypes, contracts?: Contracts) {
     this.#unknownTypes = unknownTypes;
+    this.#contracts = contracts;
   }
 
   get types(): string[] {
@@ -44,6 +48,13 @@ export class HandlerRegistry<Tx> {
       throw invalid("handler", `The handler of ${type} must be a function`, "Pass async (tx, message) => { … }");
     if (this.#handlers.has(type))
       throw invalid("type", `There is a handler of ${type} already`, "Use one handler per type, or another consumer");
+    if (this.#contracts?.has(type) === false) {
+      const known = [...this.#contracts.keys()];
+      const near = nearest(type, known);
+      const fix =
+        near === undefined ? `There are ${known.join(", ")}; add it to defineEvents` : `Did you mean "${near}"?`;
+      throw invalid("type", `events has no "${type}"`, fix);
+    }
     this.#handlers.set(type, handler as HandlerFunction<Tx>);
   }
 

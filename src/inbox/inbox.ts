@@ -17,8 +17,8 @@ import type {
 } from "../core/contracts.ts";
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import type { Handled, HandleOperation } from "../core/events.ts";
-import type { Events } from "../core/event-map.ts";
-import type { AnyEvents, EventMap, IncomingMessage } from "../core/message.ts";
+import { contractsOf, type Events } from "../core/event-map.ts";
+import type { AnyEvents, EventMap, HandledPayload, IncomingMessage } from "../core/message.ts";
 import { rejectUnknownOptions, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import { SampleRecorder } from "../core/sample-recorder.ts";
 import { settledWithin } from "../core/settled-within.ts";
@@ -34,7 +34,7 @@ export interface InboxOptions<Map extends EventMap, Tx> {
   store: InboxStore<Tx>;
   /** Names the receipts: each consumer handles each message once. */
   consumer: string;
-  /** Types messages and handlers without naming the transaction type; see `defineEvents`. */
+  /** Types messages and handlers without naming the transaction type; with schemas, payloads are checked. See `defineEvents`. */
   events?: Events<Map>;
   /** "inline": handle, then acknowledge. "stored": store in the own log, acknowledge, let a local relay handle it. */
   mode?: "inline" | "stored";
@@ -66,7 +66,10 @@ export interface InboxStore<Tx> {
 
 /** Makes each message take effect once: its receipt and the handler's changes are one transaction. */
 export interface Inbox<Map extends EventMap, Tx> extends AsyncDisposable {
-  on<Type extends keyof Map & string>(type: Type, handler: HandlerFunction<Tx, Type, Map[Type]>): Inbox<Map, Tx>;
+  on<Type extends keyof Map & string>(
+    type: Type,
+    handler: HandlerFunction<Tx, Type, HandledPayload<Map[Type]>>,
+  ): Inbox<Map, Tx>;
   /** Handles one message now, by the handler of its type or the one given; throws what that threw. */
   handle(message: IncomingMessage, handler?: AnyHandler<Tx, Map>): Promise<Handled>;
   /** Takes messages from a broker; each is acknowledged after its commit. */
@@ -91,10 +94,12 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
     unknownTypes = "skip",
     filter,
   } = options;
-  const registry = new HandlerRegistry<Tx>(unknownTypes);
-  const inline = new MessageProcessor({ store, consumer, receiptScope, handlerTimeoutMs, maxAttempts, filter });
+  const contracts = contractsOf("createInbox", options.events);
+  const registry = new HandlerRegistry<Tx>(unknownTypes, contracts);
+  const processing = { store, consumer, receiptScope, handlerTimeoutMs, contracts };
+  const inline = new MessageProcessor({ ...processing, maxAttempts, filter });
   // The relay that handles what was stored counts attempts by itself.
-  const local = new MessageProcessor({ store, consumer, receiptScope, handlerTimeoutMs, maxAttempts: undefined });
+  const local = new MessageProcessor({ ...processing, maxAttempts: undefined });
   let scopeKept: Promise<void> | undefined;
   const subscribers = new Set<Subscriber>();
   const recorder = new SampleRecorder(store.history, { consumer }, `${consumer}-${process.pid}-${uuidv7()}`);

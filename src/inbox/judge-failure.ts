@@ -1,10 +1,10 @@
 import type { HandleResult, Store } from "../core/contracts.ts";
 import { errorCode, TxboxError } from "../core/errors.ts";
+import { outageOf } from "../core/publish-each.ts";
 
 type Failure = Exclude<HandleResult, { status: "done" }>;
 
 const NOT_THE_MESSAGE: ReadonlySet<string> = new Set([
-  "unavailable",
   "schema_missing",
   "schema_outdated",
   "schema_too_new",
@@ -25,6 +25,8 @@ const NEVER_BEFORE: ReadonlySet<string> = new Set(["payload_too_large"]);
 export function judgeFailure(error: unknown, handlerBegan: boolean, store: Pick<Store, "classify">): Failure {
   const code = errorCode(error);
   if (code !== undefined && NEVER.has(code)) return { status: "rejected", error };
+  // It may say which part of what it needs is out, and for how long.
+  if (code === "unavailable") return outageOf(error);
   if (code !== undefined && NOT_THE_MESSAGE.has(code)) return { status: "unavailable", error };
   if (handlerBegan)
     return { status: store.classify(error, "handler") === "unavailable" ? "unavailable" : "failed", error };

@@ -1,10 +1,13 @@
 import { runHandling } from "../core/causation.ts";
+import { eventEmitter } from "../core/channels.ts";
+import { NewerVersionError, readPayload } from "../core/check-payload.ts";
 import { decodePayload } from "../core/codec.ts";
 import type { HandleResult, Ledger, Receipt, ReceiptFilter, ReceiptScope, Store, Writer } from "../core/contracts.ts";
 import { describeError, errorCode, PermanentError } from "../core/errors.ts";
-import type { Handled } from "../core/events.ts";
+import type { Contracts } from "../core/event-map.ts";
+import type { Handled, InboxEvent } from "../core/events.ts";
 import { notifyEnqueued } from "../core/enqueue-signal.ts";
-import type { IncomingMessage } from "../core/message.ts";
+import type { HandledMessage, IncomingMessage } from "../core/message.ts";
 import { plainIncoming } from "../core/plain-message.ts";
 import { textOrNull } from "../core/text-or-null.ts";
 import type { HandlerFunction } from "./handler-registry.ts";
@@ -26,7 +29,11 @@ export interface ProcessingOptions<Tx> {
   handlerTimeoutMs: number;
   maxAttempts: number | undefined;
   filter?: ReceiptFilter | undefined;
+  /** What is agreed about the message types; undefined: nothing, and payloads are not checked. */
+  contracts: Contracts | undefined;
 }
+
+const emit = eventEmitter<InboxEvent>("inbox");
 
 /** One message, one transaction, and a record of the failure when that was rolled back. */
 export class MessageProcessor<Tx> {
@@ -38,16 +45,17 @@ export class MessageProcessor<Tx> {
 
   /** Receipt and handler in one transaction. */
   async process(message: IncomingMessage, handler: HandlerFunction<Tx>, outer: AbortSignal): Promise<Attempt> {
-    const { store, consumer, handlerTimeoutMs } = this.#options;
+    const { store, consumer, handlerTimeoutMs, contracts } = this.#options;
     const receipt = this.#receipt(message);
     if ("status" in receipt) return receipt;
     const { messageId: id, type } = receipt;
     let began = false;
     const run = async (): Promise<Handled> => {
-      const handled = read(() => {
+      const decoded = read(() => {
         const payload = decodePayload(message.body, message.headers.contentType);
         return { ...plainIncoming(message), id, type, payload };
       });
+      const handled = contracts === undefined ? decoded : this.#checked(contracts, decoded);
       const context = { module: consumer, id, type, headers: message.headers };
       const deadline = new HandlerDeadline(handlerTimeoutMs);
       const transaction = store.ledger.transaction(async (tx): Promise<Handled> => {
@@ -92,6 +100,34 @@ export class MessageProcessor<Tx> {
       () => Promise.reject(error),
       () => true,
     );
+  }
+
+  /** With the payload as its contract gives it, whatever the version in which it was written. */
+  #checked<M extends HandledMessage>(contracts: Contracts, message: M): M {
+    const { id, type, headers } = message;
+    const contract = contracts.get(type);
+    if (contract === undefined) {
+      throw new PermanentError(`events has no "${type}", so its payload cannot be checked`, {
+        field: "type",
+        fix: "Add it to defineEvents",
+      });
+    }
+    try {
+      return { ...message, payload: readPayload(contract, headers, message.payload) };
+    } catch (error) {
+      if (error instanceof NewerVersionError) {
+        const { consumer } = this.#options;
+        emit({
+          type: "newer_version",
+          consumer,
+          id,
+          messageType: type,
+          version: error.version,
+          known: contract.version,
+        });
+      }
+      throw error;
+    }
   }
 
   /** Spares the database what is known to be in its ledger. */

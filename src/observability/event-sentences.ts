@@ -1,6 +1,7 @@
 import type { MaintenanceReport } from "../core/contracts.ts";
 import type {
   BatchEvent,
+  InboxEvent,
   MaintenanceEvent,
   ReconcilerEvent,
   RelayEvent,
@@ -83,6 +84,10 @@ export function subscriberSentence(event: SubscriberEvent): string {
     case "stopped":
       return "stopped";
   }
+}
+
+export function inboxSentence({ id, messageType, version, known }: InboxEvent): string {
+  return `message ${id} waits: ${messageType} has version ${version}, and this process knows it up to version ${known}`;
 }
 
 export function reconcilerSentence(event: ReconcilerEvent): string {

@@ -6,6 +6,7 @@ import { rejectUnknownOptions, requireFunction } from "../core/options.ts";
 import { printable } from "../core/printable.ts";
 import {
   batchSentence,
+  inboxSentence,
   maintenanceSentence,
   reconcilerSentence,
   relaySentence,
@@ -97,6 +98,7 @@ const EVENTS: { readonly [Name in EventName]: EventRule<Channels[Name]> } = {
   "txbox:subscriber:outage": { level: "warn", repeats: true, ...subscriber },
   "txbox:subscriber:recovered": { level: "info", ends: "txbox:subscriber:outage", ...subscriber },
   "txbox:subscriber:stopped": { level: "info", ends: "txbox:subscriber:outage", ...subscriber },
+  "txbox:inbox:newer_version": { level: "warn", repeats: true, sentence: inboxSentence },
   "txbox:reconciler:reconciled": {
     level: ({ enqueued }) => (enqueued > 0 ? "info" : "debug"),
     sentence: reconcilerSentence,

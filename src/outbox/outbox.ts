@@ -1,6 +1,7 @@
+import { ambientTransaction, runWithTransaction } from "../core/ambient-transaction.ts";
 import { operation } from "../core/channels.ts";
 import type { Enqueued, PreparedMessage, Writer } from "../core/contracts.ts";
-import type { Events } from "../core/event-map.ts";
+import { contractsOf, type Events } from "../core/event-map.ts";
 import { notifyEnqueued } from "../core/enqueue-signal.ts";
 import type { EnqueuedMessage, EnqueueOperation } from "../core/events.ts";
 import type { AnyEvents, EventMap, NewMessageOf } from "../core/message.ts";
@@ -11,7 +12,7 @@ import { TxboxError } from "../core/errors.ts";
 
 export interface OutboxOptions<Map extends EventMap, Tx> {
   store: { readonly name?: string; readonly writer: Writer<Tx> };
-  /** Types `type` and `payload` without naming the transaction type; see `defineEvents`. */
+  /** Types `type` and `payload` without naming the transaction type; with schemas, payloads are checked. See `defineEvents`. */
   events?: Events<Map>;
   /** Default 1 MiB. */
   maxPayloadBytes?: number;
@@ -20,8 +21,28 @@ export interface OutboxOptions<Map extends EventMap, Tx> {
 /** Enqueues in the caller's own transaction: the message exists if and only if that transaction commits. */
 export interface Outbox<Map extends EventMap, Tx> {
   /** One message or many, in one round trip. Bad input throws before anything is written. */
-  enqueue(tx: Tx, message: NewMessageOf<Map>): Promise<Enqueued>;
+  enqueue<Type extends keyof Map & string>(
+    tx: Tx,
+    message: { type: Type } & NewMessageOf<Map, Type>,
+  ): Promise<Enqueued>;
   enqueue(tx: Tx, messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
+  // Compilers explain the last form, so it is the one whose errors show the payload of the type at hand.
+  enqueue<Type extends keyof Map & string, Types extends readonly (keyof Map & string)[]>(
+    tx: Tx,
+    messages:
+      | ({ type: Type } & NewMessageOf<Map, Type>)
+      | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
+  ): Promise<Enqueued | Enqueued[]>;
+  /** Within `run`, also far below it, `enqueueHere` enqueues in this transaction. */
+  withTransaction<T>(tx: Tx, run: () => Promise<T>): Promise<T>;
+  /** `enqueue` in the transaction of the `withTransaction` around it; outside one it throws `no_transaction`. */
+  enqueueHere<Type extends keyof Map & string>(message: { type: Type } & NewMessageOf<Map, Type>): Promise<Enqueued>;
+  enqueueHere(messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
+  enqueueHere<Type extends keyof Map & string, Types extends readonly (keyof Map & string)[]>(
+    messages:
+      | ({ type: Type } & NewMessageOf<Map, Type>)
+      | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
+  ): Promise<Enqueued | Enqueued[]>;
   /** Serialises the writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
   lockKey(tx: Tx, of: { stream: string; key: string }): Promise<void>;
   /** Takes back a message whose `deliverAt` has not come; false when it is too late or unknown. */
@@ -44,10 +65,11 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
   const { store, maxPayloadBytes = 1024 * 1024 } = options;
   requireInteger("createOutbox", "maxPayloadBytes", maxPayloadBytes, 1, MAX_CALL_BYTES);
   const { writer } = store;
+  const prepareOptions = { maxPayloadBytes, contracts: contractsOf("createOutbox", options.events) };
 
   function prepareMany(messages: readonly unknown[], told: EnqueueOperation | undefined): PreparedMessage[] {
     // Not by map, which leaves out the holes of an array.
-    const prepared = Array.from(messages, (message) => prepareMessage(message, maxPayloadBytes, told?.headers));
+    const prepared = Array.from(messages, (message) => prepareMessage(message, prepareOptions, told?.headers));
     const chosen = new Set<string>();
     let bytes = 0;
     for (const message of prepared) {
@@ -74,7 +96,7 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
   async function write(tx: Tx, messages: unknown, told?: EnqueueOperation): Promise<Enqueued[]> {
     const prepared = Array.isArray(messages)
       ? prepareMany(messages, told)
-      : [prepareMessage(messages, maxPayloadBytes, told?.headers)];
+      : [prepareMessage(messages, prepareOptions, told?.headers)];
     if (prepared.length === 0) return [];
     const enqueued = await writer.enqueue(tx, prepared);
     notifyEnqueued(store);
@@ -95,6 +117,13 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
 
   return {
     enqueue: enqueue as Outbox<Map, Tx>["enqueue"],
+    async withTransaction(tx, run) {
+      requireTransaction(tx);
+      return runWithTransaction(writer, tx, run);
+    },
+    enqueueHere: (async (messages: unknown) => {
+      return enqueue(ambientTransaction(writer) as Tx, messages);
+    }) as Outbox<Map, Tx>["enqueueHere"],
     async lockKey(tx, of) {
       requireTransaction(tx);
       requireStream(of?.stream);
@@ -124,9 +153,7 @@ function requireStore(options: unknown): void {
 
 /** Somebody forgot the transaction and passed the message in its place. */
 function looksLikeMessages(value: unknown): boolean {
-  return (
-    Array.isArray(value) || (typeof value === "object" && value !== null && "stream" in value && "payload" in value)
-  );
+  return Array.isArray(value) || (typeof value === "object" && value !== null && "type" in value && "payload" in value);
 }
 
 function requireTransaction(tx: unknown): void {

@@ -1,14 +1,17 @@
 import { inheritedCausation, inheritInto, isCausationPath } from "../core/causation.ts";
 import { types } from "node:util";
-import { encodePayload } from "../core/codec.ts";
+import { requirePayload } from "../core/check-payload.ts";
+import { decodePayload, encodePayload } from "../core/codec.ts";
 import type { PreparedMessage } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
+import type { EventContract } from "../core/event-contract.ts";
+import type { Contracts } from "../core/event-map.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers } from "../core/message.ts";
 import { nearest } from "../core/options.ts";
 import { isPlainObject, toJson } from "../core/to-json.ts";
 import { uuidv7, uuidv7At } from "../core/uuid.ts";
-import { valueKind } from "../core/value-kind.ts";
+import { shownValue, valueKind } from "../core/value-kind.ts";
 
 const MAX_NAME_BYTES = 200;
 const MAX_KEY_BYTES = 1024;
@@ -30,14 +33,20 @@ const KNOWN: ReadonlySet<string> = new Set(FIELDS);
 
 type Fields = { readonly [Name in (typeof FIELDS)[number]]?: unknown };
 
+export interface PrepareOptions {
+  readonly maxPayloadBytes: number;
+  /** What is agreed about the message types; undefined: nothing, and payloads are not checked. */
+  readonly contracts: Contracts | undefined;
+}
+
 /** Checks everything about a message and serialises it; throws a TxboxError that names the field and the fix. */
 export function prepareMessage(
   message: unknown,
-  maxPayloadBytes: number,
+  options: PrepareOptions,
   moreHeaders?: Readonly<Record<string, string>>,
 ): PreparedMessage {
   try {
-    return prepare(message, maxPayloadBytes, moreHeaders);
+    return prepare(message, options, moreHeaders);
   } catch (error) {
     if (error instanceof TxboxError) throw error;
     // A getter or a proxy of the caller's own.
@@ -48,7 +57,7 @@ export function prepareMessage(
 
 function prepare(
   message: unknown,
-  maxPayloadBytes: number,
+  { maxPayloadBytes, contracts }: PrepareOptions,
   moreHeaders: Readonly<Record<string, string>> | undefined,
 ): PreparedMessage {
   if (!isObject(message)) {
@@ -61,7 +70,8 @@ function prepare(
   for (const name of Object.keys(message)) if (!KNOWN.has(name)) throw unknownField(name);
   // Each field is read once: a getter could answer differently the next time.
   const fields: Fields = Object.fromEntries(FIELDS.map((name) => [name, (message as Fields)[name]]));
-  const stream = requireStream(fields.stream);
+  const contract = contracts === undefined ? undefined : contractOf(contracts, fields.type);
+  const stream = contract === undefined ? requireStream(fields.stream) : streamOf(contract, fields.stream);
   if (stream.startsWith("inbox.")) {
     throw invalidMessage(
       "stream",
@@ -81,7 +91,10 @@ function prepare(
   }
   const { body, bytes, contentType } = encodePayload(fields.payload, given?.contentType);
   if (bytes > maxPayloadBytes) throw tooLarge(bytes, maxPayloadBytes);
-  const { correlationId, headers, headerBytes } = prepareHeaders(given, contentType, moreHeaders);
+  const version = contract === undefined ? undefined : versionOf(contract, given);
+  // As a handler will get it: a Date is a string by then.
+  if (contract !== undefined) requirePayload(contract, decodePayload(body, contentType));
+  const { correlationId, headers, headerBytes } = prepareHeaders(given, contentType, moreHeaders, version);
   return {
     id: id ?? newId(deliverAt),
     idChosen: id !== null,
@@ -113,16 +126,18 @@ function prepareHeaders(
   given: Headers | undefined,
   contentType: string | undefined,
   more: Readonly<Record<string, string>> | undefined,
+  schemaVersion: number | undefined,
 ) {
   const causation = inheritedCausation();
-  if (given === undefined && causation === undefined && contentType === undefined && more === undefined)
-    return NO_HEADERS;
+  const own = contentType ?? schemaVersion;
+  if (given === undefined && causation === undefined && own === undefined && more === undefined) return NO_HEADERS;
   // What the caller gave comes first, then what listeners add, then what is inherited.
   const { correlationId = causation?.correlationId, ...rest }: Headers = { ...more, ...given };
   // A state of another trace than the one that the caller named.
   if (given?.traceparent !== undefined && given.tracestate === undefined) delete rest["tracestate"];
   if (causation !== undefined) inheritInto(rest, causation);
   if (contentType !== undefined) rest["contentType"] = contentType;
+  if (schemaVersion !== undefined) rest["schemaVersion"] = schemaVersion;
   const headers = toJson(rest, "headers");
   const headerBytes = headers === "{}" ? 0 : Buffer.byteLength(headers);
   if (headerBytes > MAX_HEADER_BYTES) {
@@ -152,6 +167,30 @@ function optionalHeaders(value: unknown): Headers | undefined {
     throw invalidMessage("headers.causationPath", "causationPath must be an array of [module, type] pairs", fix);
   }
   return headers;
+}
+
+function contractOf(contracts: Contracts, given: unknown): EventContract {
+  const type = requireText("type", given, MAX_NAME_BYTES);
+  const contract = contracts.get(type);
+  if (contract !== undefined) return contract;
+  const known = [...contracts.keys()];
+  const near = nearest(type, known);
+  const fix = near === undefined ? `There are ${known.join(", ")}; add it to defineEvents` : `Did you mean "${near}"?`;
+  throw invalidMessage("type", `events has no "${type}"`, fix);
+}
+
+function streamOf({ type, stream }: EventContract, given: unknown): string {
+  if (given === undefined || given === stream) return requireStream(stream);
+  const named = requireStream(given);
+  throw invalidMessage("stream", `${type} belongs to the stream "${stream}", got "${named}"`, "Leave stream out");
+}
+
+/** The payload is checked as one of this version, so no other can be claimed for it. */
+function versionOf({ type, version }: EventContract, given: Headers | undefined): number {
+  const claimed = given?.schemaVersion;
+  if (claimed === undefined || claimed === version || claimed === String(version)) return version;
+  const message = `${type} is written as version ${version}, got schemaVersion ${shownValue(claimed)}`;
+  throw invalidMessage("headers.schemaVersion", message, "Leave it out");
 }
 
 export function requireStream(value: unknown): string {

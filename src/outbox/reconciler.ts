@@ -3,6 +3,7 @@ import { systemClock } from "../core/clock.ts";
 import type { Clock, Store } from "../core/contracts.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
 import type { Reconciled, ReconcilerEvent } from "../core/events.ts";
+import type { Events } from "../core/event-map.ts";
 import type { EventMap, NewMessageOf, AnyEvents } from "../core/message.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../core/options.ts";
 import { createOutbox } from "./outbox.ts";
@@ -14,6 +15,8 @@ export interface ReconcilerOptions<Head, Map extends EventMap = AnyEvents> {
   find: (signal: AbortSignal) => Found<Head> | Promise<Found<Head>>;
   /** The message that was left out. Its `id` must follow from the head, so that it is enqueued once. */
   toMessage: (head: Head) => NewMessageOf<Map>;
+  /** Types the messages; with schemas, they are checked. See `defineEvents`. */
+  events?: Events<Map>;
   /** Time between two runs of `start`. Default: a minute. */
   everyMs?: number;
   /** Messages enqueued in one transaction. Default 500. */
@@ -33,7 +36,7 @@ export interface Reconciler extends AsyncDisposable {
   reconcileOnce(): Promise<Reconciled>;
 }
 
-const KNOWN = ["store", "find", "toMessage", "everyMs", "batchSize", "onEvent", "clock"];
+const KNOWN = ["store", "find", "toMessage", "events", "everyMs", "batchSize", "onEvent", "clock"];
 
 export function createReconciler<Head, Map extends EventMap = AnyEvents>(
   options: ReconcilerOptions<Head, Map>,
@@ -47,7 +50,11 @@ export function createReconciler<Head, Map extends EventMap = AnyEvents>(
   const emit = eventEmitter<ReconcilerEvent>("reconciler", onEvent);
   requireInteger(of, "everyMs", everyMs, 1);
   requireInteger(of, "batchSize", batchSize, 1, 10_000);
-  const outbox = createOutbox<AnyEvents, unknown>({ store: options.store });
+  const { store, events } = options;
+  const outbox = createOutbox<AnyEvents, unknown>({
+    store,
+    ...(events === undefined ? {} : { events: events as Events<AnyEvents> }),
+  });
   let stopping = new AbortController();
   let loop: Promise<void> | undefined;
 

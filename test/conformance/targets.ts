@@ -41,6 +41,10 @@ export const pgBouncer: Target<StoreFeature> = postgres(
   "pgbouncer",
   "PostgreSQL 18 behind PgBouncer in transaction mode, node-postgres",
 );
+export const postgresBridge: Target<StoreFeature> = postgres(
+  "bridge",
+  "PostgreSQL 18, an ORM on node-postgres through a bridge",
+);
 export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
 
 /** One process streams and the others stand by, so there is nothing to share; progress is written with the anchors. */
@@ -119,6 +123,7 @@ export const targets: readonly Target[] = [
   postgresJs,
   systemPostgres,
   pgBouncer,
+  postgresBridge,
   pglite,
   postgresByStream,
   mongodb,

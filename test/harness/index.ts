@@ -7,6 +7,7 @@ export { mustRun, runCommand } from "./run-command.ts";
 export { inCi, serverOrSkip, type ServerSlot } from "./server-or-skip.ts";
 export { ServerUnavailableError } from "./server-unavailable-error.ts";
 export { type NodeExit, type NodeProcess, spawnNode, type SpawnNodeOptions } from "./spawn-node.ts";
+export { type ConnectRecord, type DebeziumEngine, debeziumJars, startDebezium } from "./start-debezium.ts";
 export { type MongodbSet, startMongodbSet } from "./start-mongodb-set.ts";
 export { type MongodbOptions, type MongodbServer, startMongodb } from "./start-mongodb.ts";
 export { type KafkaOptions, type KafkaServer, startKafka } from "./start-kafka.ts";

@@ -12,12 +12,16 @@ export interface PythonPackage {
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** A package of PyPI without dependencies: fetched once and kept beside node_modules, never installed. */
-export async function requirePythonPackage(name: string, version: string): Promise<PythonPackage> {
+/** A package of PyPI with all that it `needs`: fetched once and kept beside node_modules, never installed. */
+export async function requirePythonPackage(
+  name: string,
+  version: string,
+  needs: readonly string[] = [],
+): Promise<PythonPackage> {
   const python = findCommand("python3");
   if (python === undefined) throw new ServerUnavailableError("There is no python3 on PATH");
   const folder = join(cacheFolder(), `${name}-${version}`);
-  if (!existsSync(folder)) await fetchInto(folder, python, `${name}==${version}`);
+  if (!existsSync(folder)) await fetchInto(folder, python, [`${name}==${version}`, ...needs]);
   return { python, env: { ...process.env, PYTHONPATH: folder } };
 }
 
@@ -26,13 +30,13 @@ function cacheFolder(): string {
   return existsSync(modules) ? join(modules, ".cache", "txbox") : join(tmpdir(), "txbox");
 }
 
-async function fetchInto(folder: string, python: string, requirement: string): Promise<void> {
+async function fetchInto(folder: string, python: string, requirements: readonly string[]): Promise<void> {
   mkdirSync(dirname(folder), { recursive: true });
   const scratch = mkdtempSync(join(dirname(folder), "fetch-"));
   try {
-    const args = ["-m", "pip", "install", "-q", "--no-deps", "--target", join(scratch, "package"), requirement];
+    const args = ["-m", "pip", "install", "-q", "--no-deps", "--target", join(scratch, "package"), ...requirements];
     const { code, stderr } = await runCommand(python, args, { timeoutMs: 120_000 });
-    if (code !== 0) throw new ServerUnavailableError(`pip could not fetch ${requirement}\n${stderr}`);
+    if (code !== 0) throw new ServerUnavailableError(`pip could not fetch ${requirements.join(", ")}\n${stderr}`);
     // Into its place in one step: another process may be doing the same.
     if (!existsSync(folder)) renameSync(join(scratch, "package"), folder);
   } finally {

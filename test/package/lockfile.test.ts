@@ -12,11 +12,13 @@ interface Locked {
   readonly optionalDependencies?: Record<string, string>;
 }
 
-const UNSEEN = /^@(?:oxfmt\/binding|oxlint\/binding|oxlint-tsgolint\/(?:darwin|win32)|rolldown\/binding)-/;
-const text = readFileSync(join(root, "package-lock.json"), "utf8");
-const { packages } = JSON.parse(text) as { packages: Record<string, Locked> };
+const UNSEEN =
+  /^@(?:oxfmt\/binding|oxlint\/binding|oxlint-tsgolint\/(?:darwin|win32)|rolldown\/binding|deno\/(?:darwin|linux|win32)|next\/swc|rollup\/rollup|unrs\/resolver-binding)-/;
 
-describe("package-lock.json", () => {
+describe.each(["package-lock.json", "examples/stacks/package-lock.json"])("%s", (file) => {
+  const text = readFileSync(join(root, file), "utf8");
+  const { packages } = JSON.parse(text) as { packages: Record<string, Locked> };
+
   test("names no registry, so that it works with any", () => {
     expect(Object.entries(packages).filter(([, { resolved }]) => /^https?:/.test(resolved ?? ""))).toEqual([]);
   });

@@ -42,7 +42,7 @@ describe("the packed tarball", () => {
   });
 
   test("every store, every broker, everything to observe with, the adapter kit, the page, config and testing are exported", () => {
-    const folders = "{stores,brokers,observability}/*/index,{adapter,admin,config,testing}/index";
+    const folders = "{stores,brokers,observability,frameworks}/*/index,{adapter,admin,config,testing}/index";
     const sources = globSync(`src/{index,${folders}}.ts`, { cwd: root });
     expect(entryPoints.map(({ source }) => source)).toEqual(expect.arrayContaining(sources));
   });

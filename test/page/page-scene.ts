@@ -13,7 +13,10 @@ export interface ServedPage extends AsyncDisposable {
 }
 
 /** The page of a scene, over a real HTTP server. */
-export async function servePage(scene: AdminScene, options: Partial<AdminOptions> = {}): Promise<ServedPage> {
+export async function servePage(
+  scene: Pick<AdminScene, "admin">,
+  options: Partial<AdminOptions> = {},
+): Promise<ServedPage> {
   let server: Server | undefined;
   let port = 0;
   const start = async (): Promise<void> => {

@@ -364,6 +364,34 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
     expect(await page.locator("[data-row]").count()).toBeLessThan(100);
   });
 
+  test("a page that nobody sees asks for nothing, and goes on when it is seen again", async () => {
+    await using shop = await openShop();
+    const { page } = await shop.open();
+    await page.getByText("live", { exact: true }).waitFor(WAIT);
+    let asked = 0;
+    page.on("request", (request) => (asked += request.url().endsWith("/api/live") ? 1 : 0));
+    const show = (isHidden: boolean) =>
+      page.evaluate(`Object.defineProperty(document, "hidden", { configurable: true, get: () => ${isHidden} });
+        document.dispatchEvent(new Event("visibilitychange"))`);
+    await page.clock.install();
+    await show(true);
+    for (let seconds = 0; seconds < 120; seconds += 10) await page.clock.runFor(10_000);
+    expect(asked).toBe(0);
+    await show(false);
+    await eventually(() => expect(asked).toBe(1), PATIENCE);
+  });
+
+  test("a rewind begins with the hour before now, in the reader's own zone", async () => {
+    await using shop = await openShop();
+    await eventually(async () => expect(await shop.scene.store.admin.relays()).toHaveLength(1), PATIENCE);
+    const { page } = await shop.open("relays", { ...WIDE, timezoneId: "America/New_York" });
+    await page.getByRole("button", { name: "Rewind…" }).click();
+    await page.getByLabel("Go on from").selectOption("time");
+    const given = await page.getByLabel("Time", { exact: true }).inputValue();
+    const at = Number(await page.evaluate(`new Date(${JSON.stringify(given)}).getTime()`));
+    expect(Math.abs(Date.now() - 3_600_000 - at)).toBeLessThan(5 * 60_000);
+  });
+
   test("with a token: nothing before it, then the page; a wrong one is refused", async () => {
     await using shop = await openShop({
       token: "a token of more than sixteen characters",
@@ -394,6 +422,41 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
       await until(async () => ((await shop.scene.store.admin.relays())[0]?.dead ?? 0) > 2, { what: "dead letters" });
     });
     afterAll(async () => shop[Symbol.asyncDispose]());
+
+    test("empty and disconnected: no serious finding of axe, nothing beyond the edge", async () => {
+      await using empty = await adminScene();
+      await using served = await servePage(empty);
+      for (const how of [
+        { ...WIDE, colorScheme: "light" as const },
+        { ...NARROW, colorScheme: "dark" as const },
+      ]) {
+        const context = await slot.server.browser.newContext(how);
+        const page = await context.newPage();
+        const check = async (what: string): Promise<void> => {
+          expect(await serious(page), what).toEqual([]);
+          const overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+          expect(overflow, `${what} is wider than the screen`).toBeLessThanOrEqual(0);
+        };
+        for (const screen of [...SCREENS, "story", "story?id=none"]) {
+          await page.goto(served.url + screen);
+          await page.getByText("live", { exact: true }).waitFor(WAIT);
+          await page
+            .getByText("Looking…")
+            .first()
+            .waitFor({ ...WAIT, state: "detached" });
+          await check(`empty ${screen}`);
+        }
+        for (const screen of ["", "messages", "dead", "relays", "doctor"]) {
+          await page.goto(served.url + screen);
+          await page.getByText("live", { exact: true }).waitFor(WAIT);
+          await served.stop();
+          await page.getByText(/Not connected since/).waitFor(WAIT);
+          await check(`disconnected ${screen}`);
+          await served.restart();
+        }
+        await context.close();
+      }
+    });
 
     test.each([
       { name: "1280 px, light", how: { ...WIDE, colorScheme: "light" as const } },

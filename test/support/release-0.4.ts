@@ -1,7 +1,7 @@
 import pg from "pg";
 
 /** What a process tells of its source. */
-const SOURCE = ", source = $7::text";
+const SOURCE = ", source = $7::text, wal = $8::text::boolean";
 
 /** No edits, for statements that look for some. */
 const NO_EDITS = `(select null::text as relay, null::bigint as position, null::integer as size, null::json as headers,
@@ -25,7 +25,7 @@ function as04(query: unknown): unknown {
   if (typeof query === "string") return textAs04(query);
   const { text, values } = query as { text?: string; values?: unknown[] };
   if (typeof text !== "string" || Object.getPrototypeOf(query) !== Object.prototype) return query;
-  const known = text.includes(SOURCE) ? values?.slice(0, -1) : values;
+  const known = text.includes(SOURCE) ? values?.slice(0, -2) : values;
   const given = known?.map((value) =>
     typeof value === "string" ? value.replace(String.raw`,"\"txbox\".\"edit\""`, "") : value,
   );
@@ -36,7 +36,7 @@ function textAs04(text: string): string {
   return text
     .replaceAll('"txbox"."edit"', NO_EDITS)
     .replace("(relay, owner, lease_until, version, wal)", "(relay, owner, lease_until)")
-    .replace("$3::text::interval, 11, false where exists", "$3::text::interval where exists")
+    .replace("$3::text::interval, 11, null where exists", "$3::text::interval where exists")
     .replace("bool_and(wal is not null and wal)", "bool_and(false)")
     .replace("c.ahead::text", "null::text")
     .replace(SOURCE, "")

@@ -13,12 +13,12 @@ export function streamingStore<S extends Store<object>>(store: S, pool: pg.Pool,
   const before = store.queue;
   const queue: S["queue"] = {
     async join(options: JoinOptions): Promise<QueueSession> {
-      let streams = false;
+      const source = { streams: false };
       const session = await before.join({
         ...options,
         source: "stream",
         onSourceEvent(event: SourceEvent) {
-          streams = event.type === "stream_started";
+          source.streams = event.type === "stream_started";
           options.onSourceEvent?.(event);
         },
       });
@@ -26,14 +26,15 @@ export function streamingStore<S extends Store<object>>(store: S, pool: pg.Pool,
       const handedOut = new Set<string>();
       const leftIn = () => isLeft(pool, schema, { ...options, handedOut });
       // Not while there is something: it belongs to the case.
-      for (const until = performance.now() + START_MS; !streams && performance.now() < until; await sleep(5)) {
+      for (const until = performance.now() + START_MS; !source.streams && performance.now() < until; await sleep(5)) {
         if (await leftIn()) break;
         await claim("new");
       }
       session.claim = async (kind) => {
         let claimed = await claim(kind);
-        const until = performance.now() + ARRIVAL_MS;
-        while (kind === "new" && streams && claimed === undefined && performance.now() < until && (await leftIn())) {
+        const waits = kind === "new" && source.streams;
+        const until = waits ? performance.now() + ARRIVAL_MS : 0;
+        while (claimed === undefined && performance.now() < until && (await leftIn())) {
           await sleep(3);
           claimed = await claim(kind);
         }

@@ -2,7 +2,7 @@ import type { PGlite, Transaction } from "@electric-sql/pglite";
 import type { Pool, PoolClient } from "pg";
 import type { Sql, TransactionSql } from "postgres";
 import { createInbox, createOutbox, defineEvents, type HandledMessage, type Store } from "../../src/index.ts";
-import { createPostgresStore, type PostgresTx } from "../../src/stores/postgres/index.ts";
+import { createPostgresStore, type PostgresBridge, type PostgresTx } from "../../src/stores/postgres/index.ts";
 
 /** Compiled, never run: each line here is a promise about types. */
 declare const pool: Pool;
@@ -114,4 +114,35 @@ export function handling(): void {
   void anyStore;
   const anyTx: PostgresTx[] = [client];
   void anyTx;
+}
+
+interface OrmTransaction {
+  savepoint(): Promise<void>;
+}
+interface OrmRunner extends OrmTransaction {
+  start(): Promise<void>;
+}
+declare const orm: PostgresBridge<OrmTransaction, OrmTransaction | OrmRunner>;
+declare const ormTransaction: OrmTransaction;
+
+export async function bridging(): Promise<void> {
+  const ofOrm = createPostgresStore({ client: orm });
+  const outbox = createOutbox({ store: ofOrm, events: defineEvents<Events>() });
+  const paid = { stream: "orders", type: "order_paid", payload: { orderId: "1" } } as const;
+  await outbox.enqueue(ormTransaction, paid);
+  // The driver's own are taken as well.
+  await outbox.enqueue(client, paid);
+  await outbox.withTransaction(ormTransaction, () => outbox.enqueueHere(paid));
+  // @ts-expect-error the library itself is no transaction
+  await outbox.enqueue(orm, paid);
+  // @ts-expect-error no such field in the payload
+  await outbox.enqueueHere({ stream: "orders", type: "order_paid", payload: { id: "1" } });
+  createInbox({ store: ofOrm, consumer: "payments", events: defineEvents<Events>() }).on("order_paid", async (tx) => {
+    same<typeof tx, OrmTransaction>();
+    await tx.savepoint();
+  });
+  // @ts-expect-error a store of a driver takes no transaction of a library
+  await createOutbox({ store, events: defineEvents<Events>() }).enqueue(ormTransaction, paid);
+  const anyStore: Store = ofOrm;
+  void anyStore;
 }

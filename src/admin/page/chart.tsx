@@ -72,8 +72,8 @@ export function Chart({
   useEffect(() => {
     plot.current?.setData(data);
   }, [data]);
-  const all = shown.flatMap(({ points }) => points.map(([, value]) => value));
-  const most = Math.max(0, ...all);
+  const [, ...plotted] = data;
+  const most = Math.max(0, ...plotted.flatMap((line) => Array.from(line, (value) => value ?? 0)));
   const label = `${title}, last hour. Highest ${format(most)}.`;
   return (
     <figure class="chart">

@@ -1,6 +1,7 @@
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { BlockedAnswer, BlockedView, ChangesAnswer, ChangeView, GroupsAnswer, GroupView } from "../page-api.ts";
+import { shellWord } from "../../core/pasted.ts";
 import { useFollowed } from "./followed.ts";
 import { LettersView } from "./letters-view.tsx";
 import { useNow } from "./live.ts";
@@ -128,7 +129,7 @@ function Groups({ params }: { params: Params }): VNode {
     { title: "type", width: "minmax(7rem, 1.5fr)", cell: ({ type }) => <Text text={type} most={30} /> },
     {
       title: "relay",
-      width: "minmax(8rem, 1.2fr)",
+      width: session.stores.length > 1 ? "minmax(11rem, 1.8fr)" : "minmax(8rem, 1.2fr)",
       cell: ({ relay, store }) => <Text text={session.stores.length > 1 ? `${relay} in ${store}` : relay} most={40} />,
     },
     {
@@ -260,7 +261,7 @@ function Blocked({ params }: { params: Params }): VNode {
         {plural(keys.length, "key")} {keys.length === 1 ? "waits" : "wait"}
         {held === 0
           ? ", all tried again by themselves."
-          : `, ${held === keys.length ? "" : `${count(held)} of them `}until a dead letter is requeued or discarded.`}
+          : `${held === keys.length ? "" : `, ${count(held)} of them`} until a dead letter is requeued or discarded.`}
       </p>
       {failed === undefined ? null : <Problem error={failed} />}
       <Rows
@@ -291,7 +292,7 @@ function Blocked({ params }: { params: Params }): VNode {
             Show more
           </button>
         )}{" "}
-        <Command text="txbox blocked" />
+        <Command text={session.stores.length > 1 ? `txbox blocked --store ${shellWord(store)}` : "txbox blocked"} />
       </p>
     </>
   );

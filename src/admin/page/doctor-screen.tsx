@@ -1,5 +1,6 @@
 import type { VNode } from "preact";
 import type { DoctorAnswer, Level } from "../page-api.ts";
+import { shellWord } from "../../core/pasted.ts";
 import { useNow } from "./live.ts";
 import { usePage } from "./page-context.ts";
 import { Command, Empty, Loading, Problem, Sign, Text, Time } from "./parts.tsx";
@@ -7,6 +8,20 @@ import { useLoaded } from "./server.ts";
 import { plural, visible } from "./words.ts";
 
 const LEVELS: Readonly<Record<string, Level>> = { error: "bad", warning: "attention", info: "unknown" };
+
+/** Commands of ours, each by itself, or advice in words. */
+function Fix({ text, store }: { text: string; store?: string }): VNode {
+  const parts = text.split(/(?:,|;) or /);
+  if (!parts.every((part) => /^txbox (?:dead|relays) [^;]+$/.test(part))) return <Command text={text} prose />;
+  const where = store === undefined ? "" : ` --store ${shellWord(store)}`;
+  return (
+    <>
+      {parts.map((part) => (
+        <Command key={part} text={`${part}${where}`} />
+      ))}
+    </>
+  );
+}
 
 /** Everything that is known to go wrong, with what comes of it and how to mend it. */
 export function DoctorScreen(): VNode {
@@ -45,7 +60,7 @@ export function DoctorScreen(): VNode {
               <Text text={finding.consequence} most={400} />
             </p>
             <p class="same">
-              <Command text={finding.fix} />
+              <Fix text={finding.fix} {...(session.stores.length > 1 ? { store: finding.store } : {})} />
             </p>
             <p class="faint">
               {visible(finding.check)}

@@ -1,5 +1,5 @@
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
+import { useCallback, useState } from "preact/hooks";
 import type { LetterAnswer, LetterChoice, LettersAnswer, LetterView } from "../page-api.ts";
 import { ContentsView } from "./contents-view.tsx";
 import { useFollowed } from "./followed.ts";
@@ -12,6 +12,8 @@ import { type Column, Rows } from "./rows.tsx";
 import { get, type ServerError, useLoaded } from "./server.ts";
 import { plural } from "./words.ts";
 
+/** How often a letter is asked for that waits for its relay, or may die again. */
+const UNDER_WAY_MS = 2000;
 const STATES = ["dead", "requeued", "discarded"];
 
 /** The letters of a group or a state, or one of them. */
@@ -29,12 +31,12 @@ function Letters({ params }: { params: Params }): VNode {
   const { value, error, reload } = useLoaded<LettersAnswer>("letters", asked);
   const [more, setMore] = useState<LettersAnswer[]>([]);
   const [failed, setFailed] = useState<ServerError>();
-  const refresh = (): void => {
+  const refresh = useCallback((): void => {
     setMore([]);
     reload();
-  };
-  useFollowed(refresh, "dead");
+  }, [reload]);
   const letters = value === undefined ? [] : [value, ...more].flatMap((page) => page.letters);
+  useFollowed(refresh, "dead", letters.some(({ command }) => command !== null) ? UNDER_WAY_MS : undefined);
   const next = (more.at(-1) ?? value)?.next ?? null;
   const choice: LetterChoice = {
     ...(relay === undefined ? {} : { relay }),
@@ -168,7 +170,8 @@ function Letter({ params }: { params: Params }): VNode {
   const { relay, group, letter: position = "" } = params;
   const { value, error, reload } = useLoaded<LetterAnswer>("letter", { store, relay, position });
   const [editing, setEditing] = useState(false);
-  useFollowed(reload, "dead");
+  const isUnderWay = value !== undefined && (value.letter.command !== null || value.letter.state === "requeued");
+  useFollowed(reload, "dead", isUnderWay ? UNDER_WAY_MS : undefined);
   const back = (
     <p class="back">
       <a href={href("dead", { store, relay, ...(group === undefined ? {} : { group }) })}>

@@ -37,7 +37,7 @@ export function useLive(): Live {
       });
     };
     const watch = setInterval(() => {
-      if (Date.now() - heardAt <= SILENT_MS) return;
+      if (document.hidden || Date.now() - heardAt <= SILENT_MS) return;
       lost();
       open();
     }, SILENT_MS);

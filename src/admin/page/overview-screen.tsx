@@ -184,7 +184,7 @@ function Relays({
   const columns: Column<RelayView>[] = [
     {
       title: "relay",
-      width: "minmax(9rem, 1.6fr)",
+      width: "minmax(10rem, 2.6fr)",
       cell: ({ name, store, level }) => (
         <>
           <Sign level={level} />

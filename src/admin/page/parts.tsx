@@ -63,8 +63,8 @@ export function Status({ status }: { status: string }): VNode {
   return <span class={`status ${STATUS_LEVEL[status] ?? "plain"}`}>{visible(status)}</span>;
 }
 
-/** A command that does the same, to be taken along. */
-export function Command({ text }: { text: string }): VNode {
+/** A command that does the same, or advice in words, to be taken along. */
+export function Command({ text, prose = false }: { text: string; prose?: boolean }): VNode {
   const [copied, setCopied] = useState(false);
   const copy = (): void => {
     void copyText(text).then(() => {
@@ -74,8 +74,26 @@ export function Command({ text }: { text: string }): VNode {
   };
   return (
     <span class="command">
-      <code>{visible(text)}</code>
-      <button type="button" class="quiet" onClick={copy} aria-label={`Copy the command ${visible(text)}`}>
+      {prose ? (
+        <span>{visible(text)}</span>
+      ) : (
+        <code>
+          {visible(text)
+            .split(" ")
+            .map((word, i) => (
+              <>
+                {i === 0 ? "" : " "}
+                <span>{word}</span>
+              </>
+            ))}
+        </code>
+      )}
+      <button
+        type="button"
+        class="quiet"
+        onClick={copy}
+        aria-label={`Copy ${prose ? "" : "the command "}${visible(text)}`}
+      >
         {copied ? "Copied" : "Copy"}
       </button>
     </span>

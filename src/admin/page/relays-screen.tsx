@@ -1,6 +1,7 @@
 import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { AdminAction, ConsumerView, RelayView, StoreView } from "../page-api.ts";
+import { shellWord } from "../../core/pasted.ts";
 import { useNow } from "./live.ts";
 import { useMay, usePage } from "./page-context.ts";
 import { Command, Empty, Loading, Sign, Span, Text, Time } from "./parts.tsx";
@@ -91,7 +92,8 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
       <Lanes relay={relay} />
       {relay.processes.length === 0 ? (
         <p>
-          No process runs it now. <Command text={`txbox relay ${name}`} />
+          No process runs it now.{" "}
+          <Command text={`txbox relay ${shellWord(name)}${several ? ` --store ${shellWord(store)}` : ""}`} />
         </p>
       ) : (
         <ul class="processes">
@@ -194,6 +196,12 @@ function pointOf(to: string): string {
   return /^\d{4}-/.test(to) ? new Date(to).toISOString() : to;
 }
 
+/** As a field for a time has it: in the reader's own zone. */
+function localMinute(at: number): string {
+  const time = new Date(at);
+  return new Date(at - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
 function RewindForm({ to, onChange, onAsk }: { to: string; onChange: (to: string) => void; onAsk: () => void }): VNode {
   const isTime = to !== "earliest" && to !== "now";
   return (
@@ -209,7 +217,7 @@ function RewindForm({ to, onChange, onAsk }: { to: string; onChange: (to: string
         <select
           value={isTime ? "time" : to}
           onChange={({ currentTarget: { value } }) =>
-            onChange(value === "time" ? new Date(Date.now() - 3_600_000).toISOString().slice(0, 16) : value)
+            onChange(value === "time" ? localMinute(Date.now() - 3_600_000) : value)
           }
         >
           <option value="earliest">the earliest message there is: send all again</option>

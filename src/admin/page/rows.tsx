@@ -27,6 +27,17 @@ const WIDE_ROW = 44;
 const LINE = 28;
 const SPARE = 12;
 
+/** Two cells share a line of a card, unless one has a line of its own. */
+function linesOf(columns: readonly { readonly line?: boolean }[]): number {
+  let [lines, isHalf] = [0, false];
+  for (const [i, { line }] of columns.entries()) {
+    const isWhole = i === 0 || line === true;
+    if (isWhole || !isHalf) lines++;
+    isHalf = !isWhole && !isHalf;
+  }
+  return lines;
+}
+
 /** How much of each side is beyond the window, in rows. */
 function range(box: HTMLElement, rowHeight: number, length: number): { from: number; to: number } {
   const { top } = box.getBoundingClientRect();
@@ -40,8 +51,7 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
   const box = useRef<HTMLDivElement>(null);
   const narrow = useNarrow();
   const shown = narrow ? columns.filter(({ wide }) => wide !== true) : columns;
-  const lines = shown.reduce((sum, { line }, i) => sum + (i === 0 || line === true ? 1 : 0.5), 0);
-  const rowHeight = narrow ? LINE * Math.ceil(lines) + 20 : WIDE_ROW;
+  const rowHeight = narrow ? LINE * linesOf(shown) + 20 : WIDE_ROW;
   const [{ from, to }, setRange] = useState({ from: 0, to: 40 });
   useEffect(() => {
     const update = (): void => {

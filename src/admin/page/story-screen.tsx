@@ -174,7 +174,7 @@ function RelayStep({ step, node, onChange }: { step: StoryRelay; node: StoryNode
       <b>{relay === null ? "No relay" : `Relay ${visible(relay)}`}</b>
       {store === node.store ? "" : ` in ${visible(store)}`} <Status status={status} />{" "}
       <After at={publishedAt} since={node.createdAt} />
-      {attempts < 2 ? "" : `, ${plural(attempts, "attempt")}`}
+      {attempts < 2 ? "" : `${publishedAt === null ? "after" : ","} ${plural(attempts, "attempt")}`}
       <Errors errors={errors} since={node.createdAt} />
       {status === "dead" && relay !== null && position !== null && store === node.store ? (
         <span class="inline-actions">

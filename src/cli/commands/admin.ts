@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import { createAdmin } from "../../admin/create-admin.ts";
 import { isLoopbackAddress } from "../../admin/admin-guard.ts";
 import type { Store } from "../../core/contracts.ts";
+import { OWN_STORE } from "../cli-context.ts";
 import { defineCommand, type Command } from "../command.ts";
 import { EXIT } from "../exit-code.ts";
 import { listenAddress } from "../listen-address.ts";
@@ -50,9 +51,10 @@ export const adminCommand: Command = defineCommand({
     if (token !== undefined) context.output.secrets.add(token);
     const { config } = await context.loadConfig();
     const stores: Record<string, Store> = {};
-    if (config.database !== undefined || config.store !== undefined || Object.keys(config.stores ?? {}).length === 0)
-      stores["main"] = (await context.open()).store;
-    for (const name of Object.keys(config.stores ?? {})) stores[name] = (await context.openOther(name, "stores")).store;
+    const others = flags.store === undefined ? Object.keys(config.stores ?? {}) : [];
+    if (config.database !== undefined || config.store !== undefined || others.length === 0)
+      stores[flags.store ?? OWN_STORE] = (await context.open()).store;
+    for (const name of others) stores[name] = (await context.openOther(name, "stores")).store;
     const admin = createAdmin({
       stores,
       ...(token === undefined ? {} : { token }),

@@ -3,6 +3,7 @@ import { adminCommand } from "./admin.ts";
 import { auditCommand } from "./audit.ts";
 import { blockedCommand } from "./blocked.ts";
 import { changesCommand } from "./changes.ts";
+import { contractsCommand } from "./contracts.ts";
 import { deadCommand } from "./dead.ts";
 import { demoCommand } from "./demo.ts";
 import { doctorCommand } from "./doctor.ts";
@@ -40,6 +41,7 @@ export const COMMANDS: readonly Command[] = [
   replayCommand,
   reconcileCommand,
   walCommand,
+  contractsCommand,
   rebaseCommand,
   grantsCommand,
 ];

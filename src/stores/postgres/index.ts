@@ -1,5 +1,9 @@
 export { createPostgresStore } from "./postgres-store.ts";
 export type { PostgresStore, PostgresStoreOptions, ReplicationOptions } from "./postgres-store.ts";
+export { notATransaction } from "./drivers/driver.ts";
+export { poolOfClients } from "./bridges/pool-of-clients.ts";
+export type { ClientSource } from "./bridges/pool-of-clients.ts";
+export type { BridgedStatements, PostgresBridge } from "./bridges/bridge.ts";
 export type {
   PgClient,
   Pglite,

@@ -22,7 +22,8 @@ import { relayFigures } from "./relay-figures.ts";
 import { rewindPreview } from "./rewind-preview.ts";
 import { search } from "./search.ts";
 import { storeFigures, type Retention } from "./store-figures.ts";
-import { databaseName, dropSlot, slotName } from "./wal/wal-slot.ts";
+import { dropForGood } from "./wal/wal-admin.ts";
+import { databaseName, slotName } from "./wal/wal-slot.ts";
 import { readWaiting } from "./waiting.ts";
 
 export interface AdminOptions {
@@ -63,7 +64,7 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
       });
       // One that a crash has left would keep the server's log. Processes that still run drop theirs by themselves.
       const slot = slotName(await databaseName(options.database), names, relay);
-      await dropSlot(options.database, slot);
+      await dropForGood(options.database, names, slot);
     },
     dead: (query) => listDead(transactions, names, query),
     deadGroups: (query) => deadGroups(transactions, names, query),

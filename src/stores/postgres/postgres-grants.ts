@@ -57,6 +57,7 @@ export function postgresGrants(names: Names, roles: GrantRoles): string {
     );
     grant(`insert (${columnsOfMessage}), select (id)`, names.message, writer);
     grant("execute", `procedure ${names.enqueue}`, writer);
+    for (const name of [names.enqueue_v1, names.cancel_v1, names.lane_of]) grant("execute", `function ${name}`, writer);
     grant("insert (id), select (id), delete", names.enqueued_id, writer);
     grant(`insert (${columnsOfMessage}, deliver_at), select (id), delete`, names.scheduled, writer);
   }

@@ -81,8 +81,8 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     if (stream === undefined) return;
     const wants = ({ stream: name }: { stream: string }) =>
       this.#reader.streams === null ? !name.startsWith("inbox.") : this.#reader.streams.includes(name);
-    const inDoubt = () => this.#inDoubt;
-    this.#wal = new WalSource({ sql, names, join: options, clock, fenced: this.#fenced, inDoubt, wants, ...stream });
+    const isInDoubt = () => this.#inDoubt;
+    this.#wal = new WalSource({ sql, names, join: options, clock, fenced: this.#fenced, wants, isInDoubt, ...stream });
   }
 
   async open(): Promise<void> {
@@ -134,7 +134,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     this.#view = view;
     this.#reader.streams = view.streams;
     const sentAt = this.#clock.monotonic();
-    const renewed = (await this.#ownership.renew(cursors, this.#wal?.description ?? null)) && sameServer;
+    const renewed = (await this.#ownership.renew(cursors, this.#wal)) && sameServer;
     if (renewed) this.#extend(sentAt);
     await this.#wal?.tend(view);
     const { paused, members, commands, scheduledInMs } = view;
@@ -342,7 +342,8 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     const { pages, park, retried, unpark, dead, block, unblock, clearCrashes } = settlement;
     const plain = park.length + retried.length + unpark.length + dead.length + block.length + unblock.length === 0;
     const streamed = pages.length > 0 && pages.every(({ mark }) => "streamed" in mark);
-    return plain && streamed && !clearCrashes && this.#clock.monotonic() < this.#leaseUntil;
+    const held = this.#clock.monotonic() < this.#leaseUntil && this.#wal?.isLost === false;
+    return plain && streamed && !clearCrashes && held;
   }
 
   #noteStreamed({ pages }: Settlement<LogMessage, PageEnd>): void {

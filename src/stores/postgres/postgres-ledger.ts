@@ -1,7 +1,9 @@
 import type { Ledger, Receipt } from "../../core/contracts.ts";
 import { describeError, errorCode, TxboxError } from "../../core/errors.ts";
 import { classify, isSerializationFailure } from "./classify-error.ts";
-import { literal, openWith, transactionRunner, type Database, type PostgresTx } from "./postgres-client.ts";
+import { bridgedTransaction } from "./bridges/bridged-transaction.ts";
+import { driverTransaction, literal, openWith, transactionRunner } from "./postgres-client.ts";
+import type { Database, PostgresBridge, PostgresTx } from "./postgres-client.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, FOREIGN, receiptDay } from "./receipt-days.ts";
@@ -9,6 +11,8 @@ import { createReceiptDay, DEFAULT_RECEIPT_RETENTION_MS, FOREIGN, receiptDay } f
 export interface LedgerOptions {
   database: Database;
   names: Names;
+  /** The library whose transactions handlers get. */
+  bridge?: PostgresBridge | undefined;
   /** Default 14 days. */
   receiptRetentionMs?: number;
 }
@@ -24,6 +28,7 @@ const LOCK_NOT_AVAILABLE = "55P03";
 export function createLedger({
   database,
   names,
+  bridge,
   receiptRetentionMs = DEFAULT_RECEIPT_RETENTION_MS,
 }: LedgerOptions): Ledger<PostgresTx> {
   const days = { database, names, retentionMs: receiptRetentionMs };
@@ -68,9 +73,16 @@ export function createLedger({
     }
   }
 
+  function transaction<T>(work: (tx: PostgresTx) => Promise<T>): Promise<T> {
+    return bridge === undefined
+      ? database.lazyTransaction(work)
+      : bridgedTransaction(bridge, (run) => database.lazyTransaction(run), work as (tx: object) => Promise<T>);
+  }
+
   return {
-    transaction: (work) => sturdily(() => database.lazyTransaction(work)),
-    async receive(tx, receipt, status) {
+    transaction: (work) => sturdily(() => transaction(work)),
+    async receive(given, receipt, status) {
+      const tx = driverTransaction(given);
       const { insert, begin, resume } = status === "processed" ? sql.process : sql.store;
       const write = () => transactionRunner(tx).affect(insert(receipt), givenOf(receipt));
       const opened = openWith(tx, () => begin(receipt));

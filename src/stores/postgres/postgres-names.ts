@@ -30,6 +30,9 @@ const TABLES = [
   "settle_batch",
   "settle_once",
   "about",
+  "lane_of",
+  "enqueue_v1",
+  "cancel_v1",
 ] as const;
 
 export type TableName = (typeof TABLES)[number];

@@ -84,6 +84,12 @@ export interface OwnershipOptions {
   streams: boolean;
 }
 
+/** How new messages come to a process that wants to stream, for those of the same relay and for people. */
+export interface Source {
+  readonly description: string;
+  readonly isAble: boolean;
+}
+
 /** A cursor with what other sources left beside it. */
 export interface EnteredCursor extends Cursor {
   /** The token of the last settle that was written. */
@@ -166,7 +172,7 @@ export class PostgresOwnership {
     const n = this.#names;
     const rows = await this.#sql.query(
       `with me as (insert into ${n.member} (relay, owner, lease_until, version, wal)
-         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams} where exists (select 1 from ${n.relay} where name = $1::text)
+         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams ? "true" : "null"} where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
        where c.relay = $1::text and c.owner = $2::text and ${SOUND}
@@ -210,10 +216,10 @@ export class PostgresOwnership {
    * Renews the lease of a member and of its cursors. False when it is no member, or a cursor is another's, or has not
    * come as far as this process knows it has: a crash of the server may have lost the last settle.
    */
-  async renew(cursors: readonly Cursor[], source: string | null): Promise<boolean> {
+  async renew(cursors: readonly Cursor[], source: Source | undefined): Promise<boolean> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with me as (update ${n.member} set lease_until = ${LEASE("$3")}, source = $7::text where relay = $1::text and owner = $2::text returning 1),
+      `with me as (update ${n.member} set lease_until = ${LEASE("$3")}, source = $7::text, wal = $8::text::boolean where relay = $1::text and owner = $2::text returning 1),
        renewed as (update ${n.cursor} c set lease_until = ${LEASE("$3")}, stamp = pg_catalog.pg_current_xact_id()
          from unnest($4::text::bigint[], $5::text::text[], $6::text::bigint[]) as mine (id, fence, seq)
          where c.id = mine.id and ${FENCE} = mine.fence and c.seq >= mine.seq and c.owner = $2::text and ${SOUND}
@@ -226,7 +232,8 @@ export class PostgresOwnership {
         plainArray(cursors.map((c) => c.id)),
         textArray(cursors.map((c) => c.fence)),
         plainArray(cursors.map((c) => c.seq)),
-        source,
+        source?.description ?? null,
+        source === undefined ? null : String(source.isAble),
       ],
     );
     const [member, renewed] = rows[0]!;

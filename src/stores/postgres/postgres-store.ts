@@ -13,8 +13,15 @@ import { postgresChecks } from "./doctor.ts";
 import { readLog, type LogQuery } from "./read-log.ts";
 import { PlannedTransactions } from "./planned-transactions.ts";
 import { createAdmin } from "./postgres-admin.ts";
-import type { Database, PostgresClient, PostgresTx, TransactionOf } from "./postgres-client.ts";
-import { databaseOf } from "./postgres-client.ts";
+import type {
+  Database,
+  PostgresBridge,
+  PostgresClient,
+  PostgresTx,
+  TakenBy,
+  TransactionOf,
+} from "./postgres-client.ts";
+import { bridgeOf, databaseOf } from "./postgres-client.ts";
 import { sturdy, withDeadline } from "./postgres-errors.ts";
 import type { GrantRoles } from "./postgres-grants.ts";
 import { postgresGrants } from "./postgres-grants.ts";
@@ -33,8 +40,10 @@ import type { ReplicationSettings } from "./wal/relay-slot.ts";
 import { createWriter } from "./postgres-writer.ts";
 import { withSafePath } from "./search-path.ts";
 
-export interface PostgresStoreOptions<Client extends PostgresClient = PostgresClient> {
-  /** Your own pg.Pool, postgres.js or PGlite instance. */
+export interface PostgresStoreOptions<
+  Client extends PostgresClient | PostgresBridge = PostgresClient | PostgresBridge,
+> {
+  /** Your own pg.Pool, postgres.js or PGlite instance, or your ORM: `fromDrizzle(db)`. */
   client: Client;
   /** Default "txbox". */
   schema?: string;
@@ -68,9 +77,9 @@ export interface ReplicationOptions {
   failover?: boolean;
 }
 
-/** Handlers get the driver's own transaction, `Tx`; enqueueing takes a transaction of any driver or bridge. */
-export interface PostgresStore<Tx = SqlTransaction> extends Omit<Store<Tx>, "writer"> {
-  readonly writer: Writer<PostgresTx>;
+/** Handlers get the own transaction of the driver or the ORM, `Tx`; enqueueing takes those and one of any driver. */
+export interface PostgresStore<Tx = SqlTransaction, OwnTx = never> extends Omit<Store<Tx>, "writer"> {
+  readonly writer: Writer<PostgresTx | OwnTx>;
   /** GRANT statements for roles that may only write, only relay, only look, or maintain. */
   grants(roles: GrantRoles): string;
   /** Makes a restored copy usable: what was pending is enqueued again, under the transaction ids of this server. */
@@ -101,9 +110,9 @@ const CONNECT = 'connect: () => new pg.Client({ …, replication: "database" })'
 const GIB = 1_073_741_824;
 
 /** txbox on PostgreSQL 14 or later, or PGlite, through the client that the application already has. */
-export function createPostgresStore<Client extends PostgresClient>(
+export function createPostgresStore<Client extends PostgresClient | PostgresBridge>(
   options: PostgresStoreOptions<Client>,
-): PostgresStore<TransactionOf<Client>> {
+): PostgresStore<TransactionOf<Client>, TakenBy<Client>> {
   const of = "createPostgresStore";
   rejectUnknownOptions(of, options, KNOWN);
   const { client, schema = "txbox", tablePrefix = "", clock = systemClock, abandonAfterMs, archive } = options;
@@ -116,9 +125,10 @@ export function createPostgresStore<Client extends PostgresClient>(
   const database = withSafePath(databaseOf(client));
   const replication = replicationSettings(of, options.replication, database);
   const maxRetainedBytes = options.replication?.maxRetainedBytes ?? GIB;
+  const bridge = bridgeOf(client);
   const names = postgresNames({ schema, tablePrefix });
   const sql = sturdy(database, names.schema);
-  const store: PostgresStore<TransactionOf<Client>> = {
+  const store: PostgresStore<TransactionOf<Client>, TakenBy<Client>> = {
     name: "postgres",
     capabilities: {
       sharedRelays: !database.single,
@@ -126,7 +136,7 @@ export function createPostgresStore<Client extends PostgresClient>(
       namedRelays: true,
       streams: replication !== undefined,
     },
-    writer: createWriter({ names }),
+    writer: createWriter({ names, bridge }),
     queue: {
       async join(join) {
         const runner = withDeadline(sql, Math.max(join.leaseMs, MIN_ANSWER_MS));
@@ -146,7 +156,9 @@ export function createPostgresStore<Client extends PostgresClient>(
         return session;
       },
     },
-    ledger: createLedger({ database, names, receiptRetentionMs }) as Ledger<unknown> as Ledger<TransactionOf<Client>>,
+    ledger: createLedger({ database, names, receiptRetentionMs, bridge }) as Ledger<unknown> as Ledger<
+      TransactionOf<Client>
+    >,
     migrator: createMigrator({ database, names }),
     maintenance: toldMaintenance(
       "postgres",

@@ -2,16 +2,22 @@ import type { Enqueued, PreparedMessage, Writer } from "../../core/contracts.ts"
 import { errorCode } from "../../core/errors.ts";
 import { enqueueSql, type EnqueueSql } from "./enqueue-sql.ts";
 import { notATransaction, plainArray, textArray, transactionRunner } from "./postgres-client.ts";
-import type { PostgresTx, ScriptRunner } from "./postgres-client.ts";
+import type { PostgresBridge, PostgresTx, ScriptRunner } from "./postgres-client.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 
+export interface WriterOptions {
+  names: Names;
+  /** The library whose transactions are taken beside those of the drivers. */
+  bridge?: PostgresBridge | undefined;
+}
+
 /** Writes to the log in the caller's transaction, in one round trip. */
-export function createWriter({ names }: { names: Names }): Writer<PostgresTx> {
+export function createWriter({ names, bridge }: WriterOptions): Writer<PostgresTx> {
   const sql = enqueueSql(names);
 
   async function inTransaction<T>(tx: PostgresTx, run: (runner: ScriptRunner) => Promise<T>): Promise<T> {
-    const runner = transactionRunner(tx);
+    const runner = transactionRunner(tx, bridge);
     if (runner.mayAutocommit) await requireOpenTransaction(runner);
     try {
       return await run(runner);
@@ -44,7 +50,8 @@ export function createWriter({ names }: { names: Names }): Writer<PostgresTx> {
     },
     async lockKey(tx, stream, key) {
       const scope = [names.lockScope, stream, key].join("\u001F");
-      await inTransaction(tx, (runner) => runner.query(sql.lockKey, [scope]));
+      // Its row is a void, which not every library can read.
+      await inTransaction(tx, (runner) => runner.affect(sql.lockKey, [scope]));
     },
     async cancel(tx, id) {
       return (await inTransaction(tx, (runner) => runner.query(sql.cancel, [id]))).length > 0;

@@ -1,4 +1,4 @@
-type Callback = (error: unknown) => void;
+import { callbackOf } from "./query-arguments.ts";
 
 /** A query object of node-postgres, pg-cursor or pg-query-stream: it is told what happened, and returned. */
 interface Submittable {
@@ -22,11 +22,6 @@ export function refusedQuery(args: readonly unknown[], error: unknown): unknown 
   if (callback === undefined) return Promise.reject(error);
   process.nextTick(callback, error);
   return undefined;
-}
-
-function callbackOf([query, ...others]: readonly unknown[]): Callback | undefined {
-  const own = typeof query === "object" && query !== null && "callback" in query ? query.callback : undefined;
-  return [own, ...others].find((one): one is Callback => typeof one === "function");
 }
 
 function isSubmittable(query: unknown): query is Submittable {

@@ -6,27 +6,23 @@ import { plainArray } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
 /**
- * State of every relay, in at most nine statements however many relays, cursors and segments there are. Nothing that is
+ * State of every relay, in at most six statements however many relays, cursors and segments there are. Nothing that is
  * settled is looked at; what waits is counted up to a limit.
  */
 export async function relayFigures(sql: SqlRunner, names: Names): Promise<RelayInfo[]> {
-  const relays = await sql.query(`select name, array_to_json(streams), paused from ${names.relay} order by name`);
+  const relays = await sql.query(relaysSql(names));
   if (relays.length === 0) return [];
   const cursors = Map.groupBy(await sql.query(cursorsSql(names)), ([relay]) => relay!);
-  // Each by itself: joined, they would be counted again for every relay where the planner knows too little.
-  const parked = await byRelay(sql, `select relay, count(*), min(position) from ${names.parked} group by relay`);
-  const blocked = await byRelay(sql, `select relay, count(*) from ${names.blocked} group by relay`);
-  const dead = await byRelay(sql, `select relay, count(*) from ${names.dead} where state = 'dead' group by relay`);
   const waiting = await ages(
     sql,
     names,
-    [...parked.values()].map(([, , first]) => first!),
+    relays.flatMap(({ 4: first }) => first ?? []),
   );
   const counted = await backlogs(sql, names);
-  const count = (rows: Map<string, Row>, relay: string): number => Number(rows.get(relay)?.[1] ?? 0);
   return relays.map((row) => {
     const name = row[0]!;
     const [, streams, paused] = row;
+    const [parked, blockedKeys, dead] = [Number(row[3]), Number(row[5]), Number(row[6])];
     const own = cursors.get(name) ?? [];
     const found = own.flatMap(({ 6: id }) => counted.get(id!) ?? []);
     return {
@@ -35,18 +31,27 @@ export async function relayFigures(sql: SqlRunner, names: Names): Promise<RelayI
       paused: paused === "t",
       lanes: own.map(ownerOf),
       published: own.reduce((sum, cursor) => sum + BigInt(cursor[5]!), 0n),
-      pending: found.reduce((sum, { pending }) => sum + pending, count(parked, name)),
+      pending: found.reduce((sum, { pending }) => sum + pending, parked),
       pendingEstimated: found.some(({ estimated }) => estimated),
-      oldestPendingAgeMs: oldest(found, waiting.get(parked.get(name)?.[2] ?? "")),
-      parked: count(parked, name),
-      blockedKeys: count(blocked, name),
-      dead: count(dead, name),
+      oldestPendingAgeMs: oldest(found, waiting.get(row[4] ?? "")),
+      parked,
+      blockedKeys,
+      dead,
     };
   });
 }
 
-async function byRelay(sql: SqlRunner, text: string): Promise<Map<string, Row>> {
-  return new Map((await sql.query(text)).map((row) => [row[0]!, row]));
+/**
+ * What is parked, blocked and dead is counted by the index of each relay: a hundred thousand keys are counted in half the
+ * time that it takes to group them, and without workers of the server.
+ */
+function relaysSql(n: Names): string {
+  return `
+select r.name, array_to_json(r.streams), r.paused, p.count, p.first,
+  (select count(*) from ${n.blocked} b where b.relay = r.name),
+  (select count(*) from ${n.dead} d where d.state = 'dead' and d.relay = r.name)
+from ${n.relay} r cross join lateral (select count(*) as count, min(k.position) as first from ${n.parked} k where k.relay = r.name) p
+order by r.name`;
 }
 
 function ownerOf([, owner, epoch, leaseMs, lanes, , , source]: Row): RelayInfo["lanes"][number] {

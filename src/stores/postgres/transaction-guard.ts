@@ -1,4 +1,5 @@
 import { TxboxError } from "../../core/errors.ts";
+import { textOf } from "./query-arguments.ts";
 import { refusedQuery } from "./refused-query.ts";
 import { leftBehind, notYours, refuseTransactionControl } from "./transaction-control.ts";
 
@@ -108,14 +109,6 @@ export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () 
 /** The handler was given up and may still be in a query. */
 export function isGivenUp(error: unknown): boolean {
   return error instanceof TxboxError && error.code === "handler_timeout";
-}
-
-/** The SQL in a text, a template or a query object. */
-function textOf(query: unknown): string {
-  if (typeof query === "string") return query;
-  if (Array.isArray(query)) return "raw" in query ? query.join("$1") : "";
-  if (typeof query !== "object" || query === null || !("text" in query)) return "";
-  return typeof query.text === "string" ? query.text : "";
 }
 
 /** A query of postgres.js is sent when it is awaited, which may be long after it was made. */

@@ -1,6 +1,6 @@
 import type { Store } from "../../../src/core/contracts.ts";
 import { transactionRunner } from "../../../src/stores/postgres/postgres-client.ts";
-import type { PostgresTx } from "../../../src/stores/postgres/postgres-client.ts";
+import type { PostgresBridge, PostgresTx } from "../../../src/stores/postgres/postgres-client.ts";
 import { createPostgresStore, type PostgresStoreOptions } from "../../../src/stores/postgres/postgres-store.ts";
 import type { AnyTx, StoreContext } from "../../../src/testing/index.ts";
 import type { Pool } from "pg";
@@ -9,7 +9,15 @@ import { streamingStore } from "../../support/streaming-session.ts";
 import { restoredCopy } from "./restored-copy.ts";
 import type { SchemaPool } from "./schema-pool.ts";
 
+export interface Library {
+  readonly bridge: PostgresBridge;
+  /** The application's own transaction. */
+  readonly transaction: <T>(run: (tx: AnyTx) => Promise<T>) => Promise<T>;
+}
+
 export interface Clients {
+  /** The library that stores are made with, where that is not the driver itself. */
+  readonly library?: ((driver: Driver) => Library) | undefined;
   readonly driver: Driver;
   /** Stands for another process. */
   readonly other: Driver;
@@ -24,28 +32,34 @@ export async function postgresContext({
   other,
   schemas,
   stream = false,
+  library,
 }: Clients): Promise<StoreContext & AsyncDisposable> {
   const { database } = schemas;
   const schema = await schemas.take();
   const open = (on: Driver, options: Partial<PostgresStoreOptions> = {}): Store<AnyTx> => {
-    const made = createPostgresStore({ client: on.client, schema, ...options });
+    const made = createPostgresStore({ client: library?.(on).bridge ?? on.client, schema, ...options });
     return stream ? streamingStore(made, on.client as Pool, schema) : made;
   };
   const store = open(driver);
   const { wal } = createPostgresStore({ client: driver.client, schema });
   if (stream) await wal.enable();
+  const { bridge, transaction } = library?.(driver) ?? {
+    bridge: undefined,
+    transaction: <T>(run: (tx: AnyTx) => Promise<T>) => database.transaction((tx) => run(tx)),
+  };
+  const runner = (tx: AnyTx) => transactionRunner(tx as PostgresTx, bridge);
   return {
     store,
     another: (options = {}) => open(other, options),
-    transaction: (run) => database.transaction((tx) => run(tx)),
+    transaction,
     async note(tx, text) {
-      await transactionRunner(tx as PostgresTx).query(`insert into ${schema}.own (text) values ($1::text)`, [text]);
+      await runner(tx).query(`insert into ${schema}.own (text) values ($1::text)`, [text]);
     },
     async notes() {
       return (await database.query(`select text from ${schema}.own order by n`)).map(([text]) => String(text));
     },
     async undo(tx, run) {
-      const sql = transactionRunner(tx as PostgresTx);
+      const sql = runner(tx);
       await sql.query("savepoint undone");
       await run();
       await sql.query("rollback to savepoint undone");
@@ -53,10 +67,10 @@ export async function postgresContext({
     endings: Object.fromEntries(
       ["rollback", "commit", "begin", "select 1; commit"].map((text) => [
         text,
-        async (tx: AnyTx) => transactionRunner(tx as PostgresTx).exec(text),
+        async (tx: AnyTx) => runner(tx).exec(text),
       ]),
     ),
-    breakTransaction: (tx) => transactionRunner(tx as PostgresTx).query("select 1 / 0"),
+    breakTransaction: (tx) => runner(tx).query("select 1 / 0"),
     async spoilSchema(state) {
       if (state === "missing") await database.exec(`drop schema ${schema} cascade`);
       else if (state === "older") await database.query(`delete from ${schema}.migration where version > 1`);

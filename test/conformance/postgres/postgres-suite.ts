@@ -18,7 +18,7 @@ export function postgresSuite(
   driverName: DriverName,
   url: () => string,
   settings: Readonly<Record<string, string>> = {},
-  stream = false,
+  { stream = false, library }: Pick<Clients, "stream" | "library"> = {},
 ): void {
   const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
   describe("store conformance", () => {
@@ -29,7 +29,7 @@ export function postgresSuite(
       base = await createDatabase(url());
       await setDatabase(base, settings);
       const [driver, other] = [open(base.url), open(base.url)];
-      clients = { driver, other, schemas: new SchemaPool(driver), stream };
+      clients = { driver, other, schemas: new SchemaPool(driver), stream, library };
     });
     afterAll(async () => {
       if (stream) await endStreams(clients.driver);

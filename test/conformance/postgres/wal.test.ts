@@ -10,5 +10,5 @@ const slot = await serverOrSkip("PostgreSQL", () =>
 afterAll(() => slot.stop());
 
 describe.skipIf(slot.skipped)("PostgreSQL by its log", () => {
-  postgresSuite(postgresByStream, "node-postgres", () => slot.server.url, {}, true);
+  postgresSuite(postgresByStream, "node-postgres", () => slot.server.url, {}, { stream: true });
 });

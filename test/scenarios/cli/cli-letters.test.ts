@@ -6,7 +6,7 @@ import { createRelay, type Relay } from "../../../src/index.ts";
 import { createMemoryPublisher, type MemoryPublisher } from "../../../src/testing/index.ts";
 import { until } from "../../harness/index.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
-import { type CliResult, runCli } from "../../support/run-cli.ts";
+import { type CliResult, projectFolder, runCli } from "../../support/run-cli.ts";
 import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
 
 interface Listed {
@@ -127,6 +127,30 @@ describe.skipIf(!hasPostgres())("txbox dead groups, edit and redrive; txbox chan
     expect(publisher.published[0]).toMatchObject({ id, key: "odd", headers: { by: "hand" } });
     expect(publisher.published[0]?.body).toContain("12345678901234567890");
     expect((await run("dead", "edit", id, "--payload", "mended.json")).code).toBe(1);
+  });
+
+  test("--store works on another store of the configuration", async () => {
+    await using own = await outboxDatabase();
+    const stores = { letters: { url: database.url } };
+    using project = projectFolder({
+      "txbox.config.mjs": `export default ${JSON.stringify({ database: { url: own.url }, stores })};`,
+    });
+    const inProject = (...args: string[]) => runCli(args, { cwd: project.path });
+    const dead = async (...args: string[]) =>
+      ((await inProject("dead", "list", "--json", ...args)).json as Listed).dead.length;
+    expect([await dead(), await dead("--store", "main"), await dead("--store", "letters")]).toEqual([0, 0, 4]);
+    const done = await inProject("dead", "requeue", "--key", "odd", "--store", "letters", "--actor", "ada");
+    expect([done.code, done.stderr]).toEqual([0, ""]);
+    await until(() => publisher.published.length === 1, { what: "the letter" });
+    const wrong = await inProject("status", "--store", "leters");
+    expect([wrong.code, wrong.stderr]).toEqual([
+      2,
+      expect.stringMatching(/--store: "leters" is .* Did you mean "letters"/),
+    ]);
+    const both = await inProject("status", "--store", "letters", "--database-url", database.url);
+    expect([both.code, both.stderr]).toEqual([2, expect.stringContaining("Give one of them")]);
+    const grants = await inProject("grants", "--relay", "r", "--store", "letters");
+    expect([grants.code, grants.stdout]).toEqual([0, expect.stringContaining("txbox")]);
   });
 
   test("a redrive needs a rate and letters, and can be told when to begin", async () => {

@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { MessagePage } from "../../../src/index.ts";
+import { StoreReader } from "../../../src/admin/store-reader.ts";
+import { errorGroup } from "../../../src/core/error-group.ts";
 import { createRelay } from "../../../src/index.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
@@ -15,6 +17,14 @@ const DEAD = isLong ? 100_000 : 5000;
 /** What a person does not notice; the machine of a test run may be busy with others. */
 const QUICK_MS = isLong ? 50 : 250;
 const EVERY_MS = 100;
+const GROUPS = 1000;
+/** Keys that wait: one half behind a dead letter, the other for a retry; one message waits behind each. */
+const BLOCKED = isLong ? 100_000 : 1000;
+/** Messages of these keys, beside the others. */
+const HELD = 2 * BLOCKED;
+
+/** Groups leave digits out. */
+const letterOf = (digit: string): string => "abcdefghij"[Number(digit)]!;
 
 /** A log of some days, in segments, published but for the last messages. One message is of a type that no other has. */
 describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleString("en-US")}`, () => {
@@ -50,15 +60,53 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
       `update txbox.segment s set opened_at = m.at from (select tableoid::regclass::text as name, min(created_at) as at from txbox.message group by 1) m
        where m.name = 'txbox.message_' || s.n`,
     );
+    const [first = "0"] = (
+      await database.query<{ n: string }>(
+        `with held as (
+           insert into txbox.message (id, size, lane, stream, type, key, payload)
+           select 'h-' || n, 250, (n % 64)::smallint, 'held', 'held', 'h' || n % $1::int, '{}' from generate_series(1, $2::int) n
+           returning position)
+         select min(position)::text as n from held`,
+        [BLOCKED, HELD],
+      )
+    ).map(({ n }) => n);
     await admin.rewind("r", "now");
     await database.query(
       `insert into txbox.batch (relay, upto, after, lanes, messages, prev, cur)
        select 'r', max(position), min(position) - 1, -1, count(*), '1:1:', pg_current_snapshot() from txbox.message group by position / 1000`,
     );
+    const errors = Array.from(
+      { length: GROUPS },
+      (_, n) => `the service ${Array.from(String(n), letterOf).join("")} refused`,
+    );
     await database.query(
-      `insert into txbox.dead (relay, position, lane, solo, attempts, last_error, errors, created_at, size, id, stream, type, key, payload)
-       select 'r', position, lane, 0, 3, 'no', '[]', created_at, size, id, stream, type, key, payload from txbox.message where position <= $1::int`,
-      [DEAD],
+      `insert into txbox.dead (relay, position, lane, solo, attempts, last_error, error_group, errors, created_at, size, id, stream, type, key, payload)
+       select 'r', position, lane, 0, 3, ($2::text[])[position % ${GROUPS} + 1], ($3::text[])[position % ${GROUPS} + 1], '[]', created_at, size, id,
+         stream, type, key, payload from txbox.message where position <= $1::int`,
+      [DEAD, errors, errors.map((error) => errorGroup("order_created", error))],
+    );
+    await database.query(
+      `insert into txbox.dead (relay, position, lane, solo, blocks, attempts, last_error, error_group, errors, created_at, size, id, stream, type, key, payload)
+       select 'r', position, lane, 0, true, 3, 'refused', $3, '[]', created_at, size, id, stream, type, key, payload from txbox.message
+       where position >= $1::bigint and position < $1::bigint + $2::int and position % 2 = 0`,
+      [first, BLOCKED, errorGroup("held", "refused")],
+    );
+    await database.query(
+      `insert into txbox.blocked (relay, lane, stream, key, position, attempts, next_at, last_error)
+       select 'r', lane, stream, key, position, 3, case when position % 2 = 0 then 'infinity' else clock_timestamp() + interval '1 hour' end, 'refused'
+       from txbox.message where position >= $1::bigint and position < $1::bigint + $2::int`,
+      [first, BLOCKED],
+    );
+    await database.query(
+      `insert into txbox.parked (relay, position, lane, stream, key) select 'r', position, lane, stream, key from txbox.message
+       where position >= $1::bigint + $2::int and position < $1::bigint + 2 * $2::int`,
+      [first, BLOCKED],
+    );
+    // A day of samples, of the relay and of a consumer.
+    await database.query(
+      `insert into txbox.sample (part, name, at, owner, published, retried, dead, unavailable, processed, duplicate, failed, rejected)
+       select part, name, clock_timestamp() - n * interval '10 seconds', 'o', 10, 0, 0, 0, 10, 0, 0, 0
+       from generate_series(0, 8639) n, (values ('relay', 'r'), ('consumer', 'consumer 1')) of (part, name)`,
     );
     await database.query(
       `insert into txbox.message (id, size, lane, stream, type, key, payload)
@@ -74,10 +122,10 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
   }, 1_800_000);
   afterAll(() => database?.[Symbol.asyncDispose]());
 
-  /** The best of five. */
+  /** The best of 25: others work on the machine. */
   async function ms(run: () => Promise<unknown>): Promise<number> {
     const times: number[] = [];
-    for (let i = 0; i < 5; i++) {
+    for (let i = 0; i < 25; i++) {
       const at = performance.now();
       await run();
       times.push(performance.now() - at);
@@ -89,6 +137,8 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
 
   it("takes no time that a person would notice, by whatever it is looked for", { timeout: 300_000 }, async () => {
     const half = MESSAGES / 2;
+    const group = (await admin.deadGroups({ limit: 1 }))[0]!.group;
+    const reader = new StoreReader("shop", database.store);
     const queries: Record<string, () => Promise<unknown>> = {
       "newest 100": () => admin.search({}),
       "newest 1,000": () => admin.search({ limit: 1000 }),
@@ -110,6 +160,13 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
       "receipts of 100": () =>
         admin.receiptsOf(Array.from({ length: 100 }, (_, n) => ({ id: `m-${n}`, createdAt: new Date() }))),
       consumers: () => admin.consumers(),
+      "groups of dead letters": () => admin.deadGroups({}),
+      "all groups": () => admin.deadGroups({ limit: 1000 }),
+      "letters of one group": async () => admin.dead({ relay: "r", group, limit: 100 }),
+      "blocked keys": () => admin.blocked({ limit: 100 }),
+      figures: () => admin.figures(),
+      "overview of a page that is open": () => reader.read(),
+      "overview of a page that is new": () => new StoreReader("shop", database.store).read(),
       "preview of a rewind": () => admin.rewindPreview("r", { time: timeOf(half) }),
     };
     const times: Record<string, number> = {};
@@ -130,14 +187,14 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
     const within = await admin.search({ since: timeOf(half - 5), until: timeOf(half) });
     expect(idsOf(within)).toEqual([1, 2, 3, 4, 5].map((n) => `m-${half - n}`));
     let busy = await admin.search({ key: "busy", limit: 3 });
-    for (let pages = 1; busy.messages.length === 0 && busy.next !== null && pages < 4; pages++)
+    for (let pages = 1; busy.messages.length === 0 && busy.next !== null && pages < 4 + HELD / 20_000; pages++)
       busy = await admin.search({ key: "busy", limit: 3, after: busy.next });
     const last = MESSAGES - 36_000 - 10;
     expect(idsOf(busy)).toEqual([last, last - 10, last - 20].map((n) => `m-${n}`));
     expect((await admin.consumers()).length).toBe(20);
     const { messages, estimated, from } = await admin.rewindPreview("r", { time: timeOf(half) });
     expect(from).toEqual(timeOf(half));
-    expect([estimated, Math.abs(messages - half) < MESSAGES / 50]).toEqual([true, true]);
+    expect([estimated, Math.abs(messages - half - HELD) < MESSAGES / 50]).toEqual([true, true]);
   });
 
   it("comes to what is rare page by page, and says how far it looked", { timeout: 600_000 }, async () => {
@@ -152,7 +209,7 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
     const pages = back.length + 1;
     // Each page looks at 20,000.
     expect(pages).toBeGreaterThanOrEqual((MESSAGES * 0.9) / 20_000 - 1);
-    expect(pages).toBeLessThan((MESSAGES * 0.9) / 20_000 + 10);
+    expect(pages).toBeLessThan((MESSAGES * 0.9 + HELD) / 20_000 + 10);
   });
 
   it("goes by indexes, in the order in which they have it", async () => {

@@ -29,6 +29,14 @@ const SERVERS = [
 ];
 const OPTIONS = { segmentMs: 1, retentionMs: 0 };
 const TIMEOUT_MS = 180_000;
+/** Every branch of the functions for writers in SQL, in a stream that no relay reads. */
+const FROM_SQL = [
+  `select txbox.enqueue_v1('sql', 't', '{"a":1}', key => 'ü世😀', aggregate_type => 'a', aggregate_id => 'b',
+    headers => '{"correlationId":"c","causationPath":[["a","b"]],"contentType":"application/json"}')`,
+  `select txbox.enqueue_v1('sql', 't', 'text', headers => '{"contentType":"text/plain"}', id => 'from-sql')`,
+  "select txbox.enqueue_v1('sql', 't', ''::pg_catalog.bytea)",
+  "select txbox.cancel_v1(txbox.enqueue_v1('sql', 't', '1', deliver_at => '9999-01-01'))",
+];
 const NOBODY = `mallory_${process.pid}`;
 
 describe.each(SERVERS)("functions and operators of another role, $server", ({ skipped, url }) => {
@@ -85,6 +93,7 @@ describe.each(SERVERS)("functions and operators of another role, $server", ({ sk
     await store.migrator.check();
     await one.query(store.grants({ writer: NOBODY, consumer: NOBODY, relay: NOBODY, maintainer: NOBODY }));
     await writeInEveryWay(one, store);
+    for (const call of FROM_SQL) await one.query(call);
     await relayInEveryWay(store, others, ["s"]);
     await recoverInEveryWay(one, store, ["s"]);
     await consumeInEveryWay(store);
@@ -151,6 +160,7 @@ describe.each(SERVERS)("functions and operators of another role, $server", ({ sk
       await requireTraps(one, "select 'x'::text");
       const store = createPostgresStore({ client: one });
       await writeInEveryWay(one, store);
+      for (const call of FROM_SQL) await one.query(call);
       await one.query("select * from txbox.about('k')");
       const inbox = createInbox({ store, consumer: "c" }).on("t", async () => undefined);
       const refused: [string, () => Promise<unknown>][] = [

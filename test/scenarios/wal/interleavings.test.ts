@@ -20,9 +20,9 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
   it("a stream that ends before it is taken over holds nothing up", async () => {
     const store = await scene.open();
     const pool = openPool(scene.url);
-    const { client, intercept } = interceptingPool(pool);
+    const intercepting = interceptingPool(pool);
     // Between the agreement of the server and the last check.
-    const caught = intercept(/select wal_lsn::text/, async (send) => {
+    const caught = intercepting.intercept(/select wal_lsn::text/, async (send) => {
       const answer = await send();
       await scene.cut();
       await until(async () => (await scene.slots()).every(({ active_pid }) => active_pid === null), {
@@ -31,7 +31,9 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
       await sleep(100);
       return answer;
     });
-    const streaming = await scene.start(createPostgresStore({ client, replication: replication() }));
+    const streaming = await scene.start(
+      createPostgresStore({ client: intercepting.client, replication: replication() }),
+    );
     await caught;
     await sleep(500);
     await scene.enqueue(store, series("k", 10));
@@ -62,25 +64,6 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
     await streaming.relay.stop();
     await pool.end();
   }, 120_000);
-
-  it("a slot that is given to its relay by a statement whose answer is lost doubles nothing", async () => {
-    const store = await scene.open();
-    const pool = openPool(scene.url);
-    const flaky = flakyPool(pool);
-    flaky.loseAnswer(/wal_lsn = \$5/);
-    const streaming = await scene.start(createPostgresStore({ client: flaky.client, replication: replication() }));
-    streaming.publisher.before = () => sleep(50);
-    const load = writers(scene.url, store, 1);
-    await until(() => flaky.lost === 1, { what: "the loss", timeoutMs: 20_000 });
-    await streaming.streams();
-    await sleep(300);
-    await load.stop();
-    await until(() => verdict(streaming.publisher, load.committed).lost === 0, { what: "the rest", timeoutMs: 30_000 });
-    await sleep(300);
-    expect(verdict(streaming.publisher, load.committed)).toEqual(NONE);
-    await streaming.relay.stop();
-    await pool.end();
-  }, 60_000);
 
   it("a settle of failed keys whose answer is lost doubles nothing", async () => {
     const store = await scene.open();

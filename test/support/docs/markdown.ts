@@ -28,7 +28,8 @@ export interface Link {
 }
 
 export function pages(): Page[] {
-  const paths = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root }).sort();
+  const files = globSync(["*.md", "docs/**/*.md", "examples/**/*.md"], { cwd: root, exclude: ["**/node_modules"] });
+  const paths = files.sort();
   return paths.map((path) => ({ path, text: readFileSync(join(root, path), "utf8") }));
 }
 

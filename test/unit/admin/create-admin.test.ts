@@ -236,6 +236,31 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
     expect(await scene.store.admin.dead({ state: "requeued" })).toHaveLength(1);
   });
 
+  test("the command beside an action names the store, where there are several", async () => {
+    await using scene = await adminScene();
+    await using other = await adminScene();
+    await other.enqueue({ stream: "s", type: "t", key: "k", payload: 1 });
+    await other.relayOnce("r", () => ({ status: "rejected", error: new Error("broken") }));
+    const admin = scene.admin({ stores: { orders: scene.store, payments: other.store } });
+    const of = { store: "payments", relay: "r" };
+    const commands = await Promise.all(
+      [
+        { ...of, action: "requeue", choice: { relay: "r", position: "1" } },
+        { ...of, action: "pause" },
+        { ...of, action: "rewind", to: "earliest" },
+      ].map(async (body) => (await ask(admin, "/api/preview", { body })).json["command"]),
+    );
+    expect(commands).toEqual([
+      "txbox dead requeue --relay r --position 1 --store payments",
+      "txbox relays pause r --store payments",
+      "txbox relays rewind r --to earliest --store payments",
+    ]);
+    const { groups } = (await ask(admin, "/api/groups")).json as unknown as GroupsAnswer;
+    expect(groups[0]!.command).toMatch(/ --store payments$/);
+    const { verdict } = (await ask(admin, "/api/overview")).json as unknown as Overview;
+    expect(verdict.causes[0]!.command).toMatch(/^txbox dead list --relay r --store payments$/);
+  });
+
   test("an edited letter keeps its place and its original; who did it and why is noted", async () => {
     await using scene = await adminScene();
     await scene.enqueue({

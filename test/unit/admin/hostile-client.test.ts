@@ -369,11 +369,11 @@ describe.skipIf(!hasPostgres())("a hostile client", () => {
 
   test("expensive questions are answered twenty times in a row, then at a rate", async () => {
     const admin = scene.admin();
-    const answers = [];
-    for (let i = 0; i < 30; i++) answers.push(await ask(admin, "/api/messages?type=x"));
+    // All at once: a slow machine would be given more in the time that it takes.
+    const answers = await Promise.all(Array.from({ length: 30 }, () => ask(admin, "/api/messages?type=x")));
     const refused = answers.filter(({ status }) => status === 429);
     expect(refused.length).toBeGreaterThan(0);
-    expect(answers.slice(0, 20).map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => 200));
+    expect(answers.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(20);
     // What an index finds goes on.
     expect((await ask(admin, "/api/messages?id=x")).status).toBe(200);
   });

@@ -32,7 +32,15 @@ function sample(agoMs: number, counts: Partial<Sample>): Sample {
 }
 
 function view(change: Partial<RelayFigures>, samples: Sample[] = [], memory: Partial<RelayMemory> = {}): RelayView {
-  const known = { readings: [], owners: new Map(), flowedAt: NOW, heldByDead: false, stateSince: null, ...memory };
+  const known = {
+    readings: [],
+    owners: new Map(),
+    flowedAt: NOW,
+    heldByDead: false,
+    heldError: null,
+    stateSince: null,
+    ...memory,
+  };
   return relayView({ store: "s", relay: figures(change), activity: undefined, samples, memory: known, now: NOW });
 }
 
@@ -134,6 +142,15 @@ describe("the verdict in words", () => {
   ])("%s", (_, relay, level, says) => {
     const verdict = verdictOf([storeOf([relay])]);
     expect([verdict.level, verdict.text]).toEqual([level, expect.stringMatching(says)]);
+  });
+
+  test("what holds keys is told with its own error, though the relay had another one since", () => {
+    const memory = { heldByDead: true, heldError: "no such account" };
+    const { causes } = verdictOf([storeOf([view({ pending: 1, parked: 1, blockedKeys: 1, dead: 1 }, [], memory)])]);
+    expect(causes[0]).toMatchObject({
+      text: expect.stringContaining("1 dead letter blocks 1 key"),
+      so: "no such account",
+    });
   });
 
   test("a store that is down comes first, and how many more need a person is told", () => {

@@ -210,6 +210,7 @@ describe("docs/events.md", () => {
     "txbox:subscriber:outage": true,
     "txbox:subscriber:recovered": true,
     "txbox:subscriber:stopped": true,
+    "txbox:inbox:newer_version": true,
     "txbox:reconciler:reconciled": true,
     "txbox:reconciler:failed": true,
     "txbox:maintenance:done": true,

@@ -46,6 +46,14 @@ describe("judgeFailure", () => {
     expect(judgeFailure(error, fromHandler, { classify })).toEqual({ status, error });
   });
 
+  it("says which part is out, and for how long, as the error does", () => {
+    const error = new UnavailableError("x", { route: "hooks.example.com", retryAfterMs: 5000 });
+    const route = { route: "hooks.example.com", retryAfterMs: 5000 };
+    expect(judgeFailure(error, true, { classify })).toEqual({ status: "unavailable", error, ...route });
+    const foreign = Object.assign(coded("unavailable"), { route: 5, retryAfterMs: -1 });
+    expect(judgeFailure(foreign, true, { classify })).toEqual({ status: "unavailable", error: foreign });
+  });
+
   it.each([
     ["a connection lost under a handler", new MongoNetworkError("x"), true, "unavailable"],
     ["an operation of a handler that got no answer", new MongoNetworkTimeoutError("x"), true, "failed"],

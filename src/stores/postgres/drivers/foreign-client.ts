@@ -1,55 +1,138 @@
 import { hasMethods } from "./driver.ts";
 
-/** A library that has a client of its own and no driver here. */
+/** A library, or a driver of another database, that has no driver here. */
 export interface ForeignClient {
   /** "a Drizzle database" */
   readonly name: string;
-  /** The line that works instead of it. */
-  readonly fix: string;
+  /** The line that works where it was passed as the client of a store. */
+  readonly fixClient: string;
+  /** The line that works where it was passed as the transaction, to a store that was not made with it. */
+  readonly fixTransaction: string;
 }
 
-const POOL_OF_YOUR_OWN = "Pass a pool on the same database: client: new pg.Pool({ connectionString })";
+/** A library with a bridge: `fromX` of "txbox/x". */
+function bridged(name: string, call: string, from: string, transaction: string): ForeignClient {
+  const client = `client: ${call}, imported from "txbox/${from}"`;
+  return {
+    name,
+    fixClient: `Pass ${client}`,
+    fixTransaction: `Create the store with ${client}, and pass ${transaction}`,
+  };
+}
 
-const FOREIGN: readonly (ForeignClient & { readonly is: (value: object) => boolean })[] = [
-  {
-    name: "a Drizzle database",
-    fix: "Pass the client that it was made with: client: db.$client",
-    is: (value) => hasMethods(value, "select", "insert", "execute", "transaction") && "_" in value,
-  },
-  {
-    name: "a Kysely instance",
-    fix: "Pass the pool that its dialect was made with: client: pool",
-    is: (value) => hasMethods(value, "selectFrom", "insertInto", "executeQuery"),
-  },
-  {
-    name: "a Knex instance",
-    fix: POOL_OF_YOUR_OWN,
-    is: (value) => typeof value === "function" && hasMethods(value, "raw", "transaction") && "client" in value,
-  },
-  {
-    name: "a Prisma client",
-    fix: POOL_OF_YOUR_OWN,
-    is: (value) => hasMethods(value, "$queryRawUnsafe", "$executeRawUnsafe"),
-  },
-  {
-    name: "a TypeORM DataSource",
-    fix: "Pass its pg.Pool: client: dataSource.driver.master",
-    is: (value) => hasMethods(value, "query", "createQueryRunner", "getRepository"),
-  },
-  {
-    name: "a TypeORM EntityManager",
-    fix: POOL_OF_YOUR_OWN,
-    is: (value) => hasMethods(value, "query", "getRepository"),
-  },
-  {
-    name: "a TypeORM QueryRunner",
-    fix: POOL_OF_YOUR_OWN,
-    is: (value) => hasMethods(value, "query", "startTransaction"),
-  },
-  { name: "a Sequelize instance", fix: POOL_OF_YOUR_OWN, is: (value) => hasMethods(value, "query", "define", "model") },
+/** A database that is not PostgreSQL. */
+function elsewhere(name: string, fix: string): ForeignClient {
+  return { name, fixClient: fix, fixTransaction: fix };
+}
+
+const POSTGRES_ONLY =
+  "createPostgresStore works on PostgreSQL: client: new pg.Pool({ connectionString }), and transactions of that pool";
+
+const drizzle = (what: string): ForeignClient =>
+  bridged(`a Drizzle ${what}`, "fromDrizzle(db)", "drizzle", "the `tx` of db.transaction(async (tx) => …)");
+const kysely = (what: string): ForeignClient =>
+  bridged(
+    `a Kysely ${what}`,
+    "fromKysely(db, pool)",
+    "kysely",
+    "the `trx` of db.transaction().execute(async (trx) => …)",
+  );
+const knex = (what: string): ForeignClient =>
+  bridged(`a Knex ${what}`, "fromKnex(knex)", "knex", "the `trx` of knex.transaction(async (trx) => …)");
+const prisma = (what: string): ForeignClient =>
+  bridged(`a Prisma ${what}`, "fromPrisma(prisma, pool)", "prisma", "the `tx` of prisma.$transaction(async (tx) => …)");
+const typeorm = (what: string): ForeignClient =>
+  bridged(
+    `a TypeORM ${what}`,
+    "fromTypeorm(dataSource)",
+    "typeorm",
+    "the `manager` of dataSource.transaction(async (manager) => …)",
+  );
+const mikroOrm = (what: string): ForeignClient =>
+  bridged(
+    `a MikroORM ${what}`,
+    "fromMikroOrm(orm, pool)",
+    "mikro-orm",
+    "the `em` of orm.em.transactional(async (em) => …)",
+  );
+const sequelize = (what: string): ForeignClient =>
+  bridged(
+    `a Sequelize ${what}`,
+    "fromSequelize(sequelize)",
+    "sequelize",
+    "the `t` of sequelize.transaction(async (t) => …)",
+  );
+
+type Known = readonly [is: (value: object) => boolean, foreign: ForeignClient];
+
+const has =
+  (...names: string[]) =>
+  (value: object): boolean =>
+    hasMethods(value, ...names);
+const and =
+  (...all: ((value: object) => boolean)[]) =>
+  (value: object): boolean =>
+    all.every((one) => one(value));
+const holds = (name: string) => (value: object) => name in value;
+
+const FOREIGN: readonly Known[] = [
+  [and(has("select", "insert", "execute", "transaction", "rollback"), holds("_")), drizzle("transaction")],
+  [and(has("select", "insert", "transaction"), holds("_"), holds("session")), drizzle("database")],
+  [and(has("select", "insert", "execute", "transaction"), holds("_")), drizzle("database")],
+  [
+    and(
+      has("selectFrom", "insertInto", "executeQuery"),
+      (value) => (value as { isTransaction?: unknown }).isTransaction === true,
+    ),
+    kysely("transaction"),
+  ],
+  [has("selectFrom", "insertInto", "executeQuery"), kysely("instance")],
+  [has("knex", "bindKnex", "query"), knex("model of Objection")],
+  [and((value) => typeof value === "function", has("raw", "commit", "rollback")), knex("transaction")],
+  [and((value) => typeof value === "function", has("raw", "transaction"), holds("client")), knex("instance")],
+  [has("$queryRawUnsafe", "$executeRawUnsafe", "$connect"), prisma("client")],
+  [has("$queryRawUnsafe", "$executeRawUnsafe"), prisma("transaction")],
+  [has("query", "createQueryRunner", "getRepository"), typeorm("DataSource")],
+  [has("query", "getRepository"), typeorm("EntityManager")],
+  [has("query", "startTransaction"), typeorm("QueryRunner")],
+  [has("transactional", "fork", "getConnection"), mikroOrm("EntityManager")],
+  [and(has("getMetadata", "close"), holds("em")), mikroOrm("instance")],
+  [has("query", "define", "model"), sequelize("instance")],
+  [and(has("commit", "rollback"), holds("sequelize")), sequelize("transaction")],
+  [has("query", "execute", "getConnection"), elsewhere("a mysql2 pool", POSTGRES_ONLY)],
+  [has("query", "execute", "beginTransaction"), elsewhere("a mysql2 connection", POSTGRES_ONLY)],
+  [has("prepare", "pragma", "transaction"), elsewhere("a better-sqlite3 database", POSTGRES_ONLY)],
+  [
+    has("db", "startSession"),
+    elsewhere("a MongoClient", 'Use createMongoStore({ client }), imported from "txbox/mongodb"'),
+  ],
+  [
+    has("inTransaction", "withTransaction", "endSession"),
+    elsewhere("a session of MongoDB", 'Create the store with createMongoStore({ client }), from "txbox/mongodb"'),
+  ],
 ];
+
+const POOL_OF_URL = "Pass a pool that you make of it: client: new pg.Pool({ connectionString })";
 
 /** Which of these libraries a value is of, by its structure; undefined: of none of them. */
 export function foreignClient(value: object): ForeignClient | undefined {
-  return FOREIGN.find(({ is }) => is(value));
+  return FOREIGN.find(([is]) => isSafely(is, value))?.[1];
+}
+
+/** A URL in the place of a client. It may hold a password, so it is not shown. */
+export function foreignUrl(value: unknown): ForeignClient | undefined {
+  if (typeof value !== "string") return undefined;
+  const [, scheme] = /^(\w+)(?:\+\w+)?:\/\//.exec(value) ?? [];
+  if (scheme === undefined) return undefined;
+  if (/^postgres(?:ql)?$/.test(scheme)) return elsewhere("a URL", POOL_OF_URL);
+  return elsewhere(`a URL of ${scheme}`, "createPostgresStore works on PostgreSQL: postgres://user@host/database");
+}
+
+/** A proxy or a getter may throw. */
+function isSafely(is: (value: object) => boolean, value: object): boolean {
+  try {
+    return is(value);
+  } catch {
+    return false;
+  }
 }

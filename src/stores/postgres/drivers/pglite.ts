@@ -32,6 +32,9 @@ export const pglite: PostgresDriver<Pglite, PgliteTx> = {
   },
   runnerOf(value) {
     if (!hasMethods(value, "exec", "query")) return undefined;
+    if ("closed" in value && value.closed === true) {
+      throw notATransaction("a PGlite transaction that has ended", "Await enqueue inside db.transaction(…)");
+    }
     if (hasMethods(value, "rollback")) return { ...runner(value as PgliteTx), mayAutocommit: false };
     throw notATransaction("the PGlite instance", "Pass the `tx` of db.transaction(async (tx) => …)");
   },

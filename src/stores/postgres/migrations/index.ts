@@ -9,6 +9,7 @@ import { knownWrites } from "./0008-known-writes.ts";
 import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
 import { walSource } from "./0011-wal-source.ts";
+import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -24,4 +25,5 @@ export const MIGRATIONS: readonly Migration[] = [
   samplesAndArchive,
   groupsEditsChanges,
   walSource,
+  enqueueFromSql,
 ];

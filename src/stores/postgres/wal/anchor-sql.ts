@@ -96,11 +96,28 @@ export function fitSlot(names: Names, cursor: Cursor, token: string, lsn: Lsn): 
   };
 }
 
+/** What an anchor has left whose answer was lost; no row: it was not written. Waits for one that is being written. */
+export function writtenAnchor(names: Names, cursor: Cursor, token: string): Statement {
+  return {
+    text: `with c as materialized (select c.seq, c.prev, c.next, c.last_write from ${names.cursor} c
+       where c.id = $1::text::bigint and ${FENCE} = $2::text for update)
+     select seq, prev, next from c where last_write = $3::text`,
+    params: [cursor.id, cursor.fence, token],
+  };
+}
+
+export interface Noted {
+  readonly token: string;
+  readonly ahead: ReadonlyMap<string, string>;
+  /** To be added to the cursor's count. */
+  readonly published: number;
+}
+
 /** Keeps what was handed out and settled beyond the cursor, for whoever reads on from there. */
-export function noteAhead(names: Names, cursor: Cursor, token: string, ahead: ReadonlyMap<string, string>): Statement {
+export function noteAhead(names: Names, cursor: Cursor, { token, ahead, published }: Noted): Statement {
   return {
     text: `update ${names.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id(), last_write = $4::text,
-       ahead = $5::text::json
+       ahead = $5::text::json, settled = c.settled + ${published}
      where c.id = $1::text::bigint and ${FENCE} = $2::text and c.seq = $3::text::bigint and ${SOUND} returning ${DURABLE}`,
     params: [...given(cursor), token, JSON.stringify({ prev: cursor.prev, ids: Object.fromEntries(ahead) })],
   };

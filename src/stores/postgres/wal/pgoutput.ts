@@ -96,13 +96,18 @@ const SINCE_2000_MS = 946_684_800_000;
  * The answer of a reader: what it has received, and up to where the server may forget. Both are places in the log; what
  * has merely arrived is never confirmed.
  */
-export function statusUpdate(received: Lsn, confirmed: Lsn, now: number): Buffer {
+export function statusUpdate(
+  received: Lsn,
+  confirmed: Lsn,
+  { now, wantsAnswer }: { now: number; wantsAnswer: boolean },
+): Buffer {
   const bytes = Buffer.alloc(34);
   bytes[0] = 0x72;
   bytes.writeBigUInt64BE(received, 1);
   bytes.writeBigUInt64BE(confirmed, 9);
   bytes.writeBigUInt64BE(confirmed, 17);
   bytes.writeBigInt64BE(BigInt(Math.floor(now - SINCE_2000_MS)) * 1000n, 25);
+  bytes[33] = wantsAnswer ? 1 : 0;
   return bytes;
 }
 

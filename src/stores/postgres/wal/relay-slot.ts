@@ -43,9 +43,9 @@ const BETWEEN_MS = 25;
 export class RelaySlot {
   readonly #options: RelaySlotOptions;
   #name: string | undefined;
-  /** A slot is being made, or a connection is opened for that. */
-  #making: { connection?: ReplicationConnection } | undefined;
-  #stopped = false;
+  #making: ReplicationConnection | undefined;
+  /** Why a slot is not to be made. */
+  #refused: string | undefined;
 
   constructor(options: RelaySlotOptions) {
     this.#options = options;
@@ -63,12 +63,17 @@ export class RelaySlot {
   }
 
   /** Whatever `prev` does not show was committed behind what the slot has confirmed. */
-  async fits(cursor: Cursor, { confirmed, lost, behind }: Slot): Promise<boolean> {
-    if (confirmed === undefined || lost || behind > MOST_BEHIND) return false;
+  async fits(cursor: Cursor, { confirmed, lost }: Slot): Promise<boolean> {
+    if (confirmed === undefined || lost) return false;
     const { sql, names } = this.#options;
     const [row] = await sql.query(`select wal_lsn::text from ${names.cursor} where id = $1::text::bigint`, [cursor.id]);
     const lsn = row?.[0];
     return lsn != null && confirmed <= parseLsn(lsn);
+  }
+
+  /** There is so much to read that polling is faster. */
+  isFarBehind({ behind }: Slot): boolean {
+    return behind > MOST_BEHIND;
   }
 
   /** For whoever has all lanes: another reader is a process that has lost them. False: it cannot be ended. */
@@ -92,45 +97,39 @@ export class RelaySlot {
     const making: { connection?: ReplicationConnection } = {};
     this.#making = making;
     try {
-      const command = createSlotCommand(await this.name(), replication.failover);
-      const connection = await ReplicationConnection.open(replication.connect);
-      making.connection = connection;
-      if (this.#stopped) throw new WalRefusal("The relay has stopped");
+      this.#throwIfRefused();
       const [row] = await connection.query(command);
       await this.#requireSeen(connection);
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
+      this.#throwIfRefused();
+      if ((await this.look()).slot?.ours !== true) {
+        // On another server, or in another database, nobody would look after it.
+        await connection.query(dropSlotCommand(await this.name()));
+        throw new WalRefusal(ELSEWHERE);
+      }
       return { from: parseLsn(row![1]!), after: BigInt(next![0]!) };
+    } catch (error) {
+      this.#throwIfRefused();
+      throw error;
     } finally {
       this.#making = undefined;
       making.connection?.close();
     }
   }
 
-  /** On another server, or in another database, nobody would look after it. */
-  async #requireSeen(connection: ReplicationConnection): Promise<void> {
-    if ((await this.look()).slot?.ours === true) return;
-    await connection.query(dropSlotCommand(await this.name()));
-    throw new WalRefusal(ELSEWHERE);
+  /** Neither a slot that is being made at this moment is wanted, nor one that is about to be. */
+  async refuseMaking(why: string): Promise<void> {
+    this.#refused = why;
+    // The server would go on making it, and keep it.
+    if (this.#making !== undefined) await endMaking(this.#options.sql, this.#making.processId);
   }
 
-  /** No slot is made from now on. The server would go on making one, and keep it. */
-  async stopMaking(): Promise<void> {
-    const { sql, clock } = this.#options;
-    this.#stopped = true;
-    for (let tries = 0; tries < TRIES && this.#making !== undefined; tries++) {
-      await endMaking(sql, this.#making.connection?.processId);
-      await clock.sleep(BETWEEN_MS);
-    }
+  allowMaking(): void {
+    this.#refused = undefined;
   }
 
-  /** No process of the relay that lives wants to read from it. */
-  async isUnused(): Promise<boolean> {
-    const { sql, names, relay } = this.#options;
-    const readers = await sql.query(
-      `select 1 from ${names.member} where relay = $1::text and wal and lease_until > pg_catalog.clock_timestamp() limit 1`,
-      [relay],
-    );
-    return readers.length === 0;
+  #throwIfRefused(): void {
+    if (this.#refused !== undefined) throw new WalRefusal(this.#refused);
   }
 
   /** True when it is gone. */
@@ -144,8 +143,7 @@ export class RelaySlot {
     return false;
   }
 
-  /** It is this relay's, and keeps too much of the server's log. */
-  keepsTooMuch({ ours, retained }: Slot): boolean {
-    return ours && retained > this.#options.replication.maxRetainedBytes;
+  keepsTooMuch({ retained }: Slot): boolean {
+    return retained > this.#options.replication.maxRetainedBytes;
   }
 }

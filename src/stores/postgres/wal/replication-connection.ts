@@ -36,6 +36,8 @@ const STATUS_MS = 1000;
 const ROWS_BEFORE_REST = 8;
 const REST_MS = 1;
 const CONNECT_MS = 10_000;
+/** A server that is silent for so long is asked to answer. */
+const ASK_AFTER_MS = 2000;
 
 /** A connection of the server's replication protocol: it makes slots and reads from them. */
 export class ReplicationConnection {
@@ -52,6 +54,7 @@ export class ReplicationConnection {
   #held = false;
   #rows = 0;
   #countedSince = 0;
+  #heardAt = 0;
   #closed = false;
 
   private constructor(client: ReplicationClient) {
@@ -110,10 +113,17 @@ export class ReplicationConnection {
     const query = copyBoth(command, (bytes) => this.#take(bytes), this.#fail);
     Promise.resolve(this.#client.query(query)).catch(this.#fail);
     await this.#answer(agreed, CONNECT_MS);
-    // The server may have changed its mind in the same breath.
+    // The agreement and the end may come together.
     if (this.#failed !== undefined) throw this.#failed;
     this.#started = true;
+    this.#heardAt = performance.now();
     this.#timer = setInterval(() => this.#sendStatus(), STATUS_MS);
+    this.#sendStatus();
+  }
+
+  /** How long nothing has come, though the server was asked whether it is there. */
+  get silentMs(): number {
+    return this.#held ? 0 : performance.now() - this.#heardAt;
   }
 
   /** What the server may forget from now on. */
@@ -127,6 +137,7 @@ export class ReplicationConnection {
   hold(held: boolean): void {
     if (this.#held === held) return;
     this.#held = held;
+    this.#heardAt = performance.now();
     if (held) this.#client.connection!.stream.pause();
     else if (this.#rest === undefined) this.#client.connection!.stream.resume();
   }
@@ -146,6 +157,7 @@ export class ReplicationConnection {
 
   #take(bytes: Buffer): void {
     if (this.#closed) return;
+    this.#heardAt = performance.now();
     const end = serverEndOf(bytes);
     if (end !== undefined && end > this.#received) this.#received = end;
     const event = parseStreamMessage(bytes);
@@ -173,7 +185,9 @@ export class ReplicationConnection {
   }
 
   #sendStatus(): void {
-    this.#client.connection!.sendCopyFromChunk(statusUpdate(this.#received, this.#confirmed, Date.now()));
+    const wantsAnswer = this.silentMs > ASK_AFTER_MS;
+    const status = statusUpdate(this.#received, this.#confirmed, { now: Date.now(), wantsAnswer });
+    this.#client.connection!.sendCopyFromChunk(status);
   }
 
   async #answer<T>(asked: T | Promise<T>, withinMs?: number): Promise<T> {

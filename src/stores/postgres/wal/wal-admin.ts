@@ -68,30 +68,38 @@ export function createWal(sql: SqlRunner, names: Names): PostgresWal {
       return status();
     },
     async disable() {
-      const database = await databaseName(sql);
-      for (const relay of await relays()) await dropForGood(sql, names, slotName(database, names, relay));
+      // First, so that no relay makes its slot anew.
       await sql.query(`drop publication if exists ${quote(names.publication)}`).catch(explained);
+      const database = await databaseName(sql);
+      for (let round = 0; round < 2; round++) {
+        for (const relay of await relays()) await dropForGood(sql, names, slotName(database, names, relay));
+      }
       return status();
     },
   };
 }
 
-/** Slots of relays of which no process lives that could read from them, and that keep too much: nobody else looks at them. */
+/**
+ * Slots of relays of which no process lives that could read them: nobody else would look at them. For a moment they are
+ * left to a process that is about to come back, unless they keep too much.
+ */
 export async function dropForgottenSlots(sql: SqlRunner, names: Names, maxRetainedBytes: number): Promise<void> {
   const [found] = await sql.query(
     "select 1 from pg_catalog.pg_replication_slots where slot_name like 'txbox\\_%' limit 1",
   );
   if (found === undefined) return;
   const database = await databaseName(sql);
+  const readers = `select max(m.lease_until) from ${names.member} m where m.relay = r.name and m.wal is not null`;
   const idle = await sql.query(
-    `select r.name from ${names.relay} r where not exists (select 1 from ${names.member} m
-       where m.relay = r.name and m.wal and m.lease_until > pg_catalog.clock_timestamp())`,
+    `select name, coalesce(until, '-infinity') < pg_catalog.clock_timestamp() - interval '1 minute'
+     from (select r.name, (${readers}) as until from ${names.relay} r) r
+     where coalesce(until, '-infinity') < pg_catalog.clock_timestamp()`,
   );
-  for (const [relay] of idle) {
+  for (const [relay, forLong] of idle) {
     const name = slotName(database, names, relay!);
     const { slot } = await lookAtSlot(sql, names, name);
-    if (slot?.ours === true && slot.activePid === undefined && slot.retained > maxRetainedBytes)
-      await dropSlot(sql, name);
+    if (slot?.ours !== true || slot.activePid !== undefined) continue;
+    if (forLong === "t" || slot.retained > maxRetainedBytes) await dropSlot(sql, name);
   }
 }
 
@@ -115,7 +123,8 @@ function missingOf(walLevel: string, publication: SlotView["publication"], names
 const TRIES = 40;
 const BETWEEN_MS = 50;
 
-async function dropForGood(sql: SqlRunner, names: Names, slot: string): Promise<void> {
+/** Also one that is read at this moment. */
+export async function dropForGood(sql: SqlRunner, names: Names, slot: string): Promise<void> {
   for (let tries = 0; tries < TRIES; tries++) {
     if (await dropSlot(sql, slot)) return;
     const view = await lookAtSlot(sql, names, slot);

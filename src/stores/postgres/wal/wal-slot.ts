@@ -48,7 +48,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   const [row] = await sql.query(
     `select pg_catalog.json_build_object(
        'walLevel', pg_catalog.current_setting('wal_level'),
-       'publication', (select case when p.pubinsert and p.pubviaroot and (p.puballtables or t.plain) then 'ready' else 'changed' end
+       'publication', (select case when p.pubinsert and p.pubviaroot and t.plain then 'ready' else 'changed' end
          from pg_catalog.pg_publication p
          left join lateral (select pg_catalog.to_jsonb(r) ->> 'prqual' is null and pg_catalog.to_jsonb(r) ->> 'prattrs' is null as plain
            from pg_catalog.pg_publication_rel r where r.prpubid = p.oid and r.prrelid = $2::text::regclass) t on true
@@ -117,9 +117,27 @@ export async function endMaking(sql: SqlRunner, pid: number | undefined): Promis
   if (pid === undefined) return;
   await sql.query(
     `select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
-     where a.pid = $1::text::int and a.backend_type = 'walsender' and a.query like 'CREATE_REPLICATION_SLOT%'`,
+     where a.pid = $1::text::int and a.backend_type = 'walsender'`,
     [String(pid)],
   );
+}
+
+/** Whether commits of the server wait for what this connection has confirmed, as they do for a synchronous standby. */
+export async function isSynchronous(sql: SqlRunner, pid: number | undefined): Promise<boolean> {
+  const [row] = await sql.query(
+    "select coalesce(sync_state, 'async') from pg_catalog.pg_stat_replication where pid = $1::text::int",
+    [String(pid ?? 0)],
+  );
+  return row !== undefined && row[0] !== "async";
+}
+
+/** Whether a process lives that can read the stream of this relay. */
+export async function hasStreamingMember(sql: SqlRunner, names: Names, relay: string): Promise<boolean> {
+  const rows = await sql.query(
+    `select 1 from ${names.member} where relay = $1::text and wal and lease_until > pg_catalog.clock_timestamp() limit 1`,
+    [relay],
+  );
+  return rows.length > 0;
 }
 
 export function createSlotCommand(slot: string, failover: boolean): string {

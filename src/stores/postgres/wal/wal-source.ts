@@ -8,7 +8,7 @@ import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
-import { fitSlot, noteAhead } from "./anchor-sql.ts";
+import { fitSlot, noteAhead, writtenAnchor } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
 import type { Lsn } from "./pgoutput.ts";
 import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
@@ -16,7 +16,7 @@ import { ReplicationConnection } from "./replication-connection.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
 import { ELSEWHERE, explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
-import { startCommand } from "./wal-slot.ts";
+import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
 export interface WalSourceOptions {
@@ -32,6 +32,8 @@ export interface WalSourceOptions {
   /** There may be something to claim. */
   readonly wake: () => void;
   readonly tell: (event: SourceEvent) => void;
+  /** It is not known what became of a settle. */
+  readonly isInDoubt: () => boolean;
 }
 
 type State =
@@ -53,6 +55,9 @@ const BACKOFF = { baseMs: 1000, maxMs: 60_000 };
 const LASTED_MS = 60_000;
 /** With nothing going out for this long the slot is given up: polling costs the server nothing while it waits. */
 const STUCK_MS = 30_000;
+/** After so many refusals in a row lanes are shared among processes that poll, and a stream is tried again much later. */
+const MOST_ATTEMPTS = 5;
+const UNABLE_MS = 300_000;
 const GUARD_MS = 5000;
 /** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
 const WINDOW_MS = 50;
@@ -73,6 +78,8 @@ export class WalSource {
   /** Delivered beyond `prev` and settled. */
   #ahead: { readonly prev: string; readonly ids: Ahead } = { prev: "", ids: new Map() };
   #lastWrite: string | undefined;
+  /** An anchor that may have been written: its token, and the snapshot that the cursor has in that case. */
+  #doubtful: { readonly token: string; readonly prev: string } | undefined;
   #uncounted = 0;
   /** Pages that are handed out and not settled. */
   #inHand = 0;
@@ -89,10 +96,25 @@ export class WalSource {
   /** The cursor is another's, or it is not known where it stands. */
   #lost = false;
   #left = false;
+  #preparing: Promise<void> | undefined;
+  /** A slot that could not be dropped yet. */
+  #dropDue = false;
+  /** The server cannot stream as it is set up: until then this process does not want to, so that lanes are shared. */
+  #unableUntil = Number.NEGATIVE_INFINITY;
 
   constructor(options: WalSourceOptions) {
     this.#options = options;
     this.#slot = new RelaySlot({ ...options, relay: options.join.relay });
+  }
+
+  /** What the others of the relay are told: whether this process could read a stream, as far as it knows. */
+  get isAble(): boolean {
+    return this.#options.clock.monotonic() >= this.#unableUntil;
+  }
+
+  /** The cursor is another's, or nobody knows what became of a write. */
+  get isLost(): boolean {
+    return this.#lost;
   }
 
   /** How messages come at this moment, for people. */
@@ -106,7 +128,10 @@ export class WalSource {
   /** Before everything is loaded anew: what came and is not settled will be read again. */
   interrupt(): void {
     const state = this.#state;
-    if (state.phase === "streaming" || state.phase === "ending") this.#ahead = state.stream.ahead;
+    if (state.phase === "streaming" || state.phase === "ending") {
+      this.#ahead = state.stream.ahead;
+      this.#doubtful = state.stream.doubtful;
+    }
     if ("stream" in state) {
       state.stream.close();
       this.#state = POLLING;
@@ -121,9 +146,13 @@ export class WalSource {
     this.#cursor = only !== undefined && others.length === 0 && only.lanes.length === LANES ? only : undefined;
     if (only === undefined) return;
     // In memory is more than in the row, if the row knows all that was written.
-    const known = others.length === 0 && only.prev === this.#ahead.prev && only.lastWrite === this.#lastWrite;
-    if (!known) this.#ahead = { prev: only.prev, ids: only.ahead };
-    this.#lastWrite = only.lastWrite;
+    const { prev, lastWrite } = only;
+    const asWritten = prev === this.#ahead.prev && lastWrite === this.#lastWrite;
+    const asDoubted = prev === this.#doubtful?.prev && lastWrite === this.#doubtful.token;
+    if (others.length === 0 && asDoubted) this.#ahead = { prev, ids: this.#ahead.ids };
+    else if (others.length > 0 || !asWritten) this.#ahead = { prev, ids: only.ahead };
+    this.#lastWrite = lastWrite;
+    this.#doubtful = undefined;
   }
 
   /** Messages that polling has to leave out. */
@@ -135,14 +164,27 @@ export class WalSource {
   async noteAhead(cursor: Cursor): Promise<void> {
     const { sql, names } = this.#options;
     this.interrupt();
-    const ahead = this.aheadOf(cursor);
-    if (ahead.size === 0) return;
-    const token = uuidv7();
-    const { text, params } = noteAhead(names, cursor, token, ahead);
+    await this.#settleDoubt(cursor);
+    const noted = { token: uuidv7(), ahead: this.aheadOf(cursor), published: this.#uncounted };
+    if (noted.ahead.size === 0 && noted.published === 0) return;
+    const { text, params } = noteAhead(names, cursor, noted);
     const rows = await sql.query(text, params);
     if (rows.length === 0) return;
     cursor.seq++;
-    this.written(token, 0);
+    this.written(noted.token, noted.published);
+  }
+
+  /** An anchor whose answer was lost may have moved the cursor. */
+  async #settleDoubt(cursor: Cursor): Promise<void> {
+    const doubtful = this.#doubtful;
+    if (doubtful === undefined) return;
+    const { text, params } = writtenAnchor(this.#options.names, cursor, doubtful.token);
+    const [row] = await this.#options.sql.query(text, params);
+    this.#doubtful = undefined;
+    if (row === undefined) return;
+    cursor.seq = BigInt(row[0]!);
+    cursor.prev = row[1]!;
+    this.#ahead = { prev: cursor.prev, ids: this.#ahead.ids };
   }
 
   /** Something was written under the fence of the cursor. */
@@ -179,6 +221,7 @@ export class WalSource {
       await this.#options.fenced.run(() => Promise.resolve());
       if (this.#state !== state) return "nothing";
       this.#ahead = state.stream.ahead;
+      this.#doubtful = state.stream.doubtful;
       this.#state = POLLING;
       return "poll";
     }
@@ -191,7 +234,7 @@ export class WalSource {
 
   #advance(cursor: Cursor): void {
     const state = this.#state;
-    if (this.#options.inDoubt()) return;
+    if (this.#options.isInDoubt()) return;
     if (state.phase === "barrier") {
       if (parseSnapshot(cursor.prev).xmin >= state.after) void this.#pass(state, cursor);
     } else if (state.phase === "open") {
@@ -206,7 +249,7 @@ export class WalSource {
     if (this.#state.phase !== "polling" || !this.#mayStream || clock.monotonic() < this.#nextFrom) return;
     const preparing: State = { phase: "preparing" };
     this.#state = preparing;
-    void this.#prepare(preparing, this.#cursor!).catch((error: unknown) => {
+    this.#preparing = this.#prepare(preparing, this.#cursor!).catch((error: unknown) => {
       if (this.#state === preparing) this.#state = POLLING;
       this.#failed(error);
     });
@@ -253,11 +296,17 @@ export class WalSource {
 
   async #prepare(state: State, cursor: Cursor): Promise<void> {
     const view = await this.#slot.look();
-    requireStreamable(view, this.#options.names, await this.#slot.name());
     const { slot } = view;
+    try {
+      requireStreamable(view, this.#options.names, await this.#slot.name());
+    } catch (error) {
+      // It would keep the server's log for nothing.
+      if (slot?.ours === true && slot.activePid === undefined) await this.#slot.drop();
+      throw error;
+    }
     if (slot === undefined) return this.#make(state);
     if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
-    const fits = await this.#slot.fits(cursor, slot);
+    const fits = !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
     if (this.#state !== state) return;
     if (fits) return this.#open(state, cursor, slot.confirmed!, "resume");
     if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
@@ -265,8 +314,13 @@ export class WalSource {
   }
 
   async #make(state: State): Promise<void> {
+    if (this.#left) return;
+    this.#slot.allowMaking();
     const made = await this.#slot.make();
-    if (this.#left || this.#state !== state) return;
+    if (this.#left || this.#state !== state) {
+      await this.#slot.drop();
+      return;
+    }
     this.#windowEveryMs = WINDOW_MS;
     this.#state = { phase: "barrier", ...made };
     this.#options.wake();
@@ -277,8 +331,11 @@ export class WalSource {
     const preparing: State = { phase: "preparing" };
     this.#state = preparing;
     try {
+      // Made anew meanwhile, or on a server that has taken over, it begins elsewhere.
+      const { slot } = await this.#slot.look();
+      if (slot?.confirmed !== from) throw new WalRefusal("The slot was made anew by another process");
       const written = await fenced.run(async () => {
-        if (cursor !== this.#cursor || this.#options.inDoubt()) return false;
+        if (cursor !== this.#cursor || this.#options.isInDoubt()) return false;
         const token = uuidv7();
         const { text, params } = fitSlot(names, cursor, token, from);
         const rows = await this.#orLost(sql.query(text, params));
@@ -320,11 +377,18 @@ export class WalSource {
         onWritten: (token, counted) => this.written(token, counted),
         onNews: wake,
         onEnd: (error, kind) => this.#ended(stream, error, kind),
+        isInDoubt: this.#options.isInDoubt,
       });
       await connection.start(startCommand(name, names), confirmed, stream);
-      const { slot } = await this.#slot.look();
-      if (slot?.ours !== true || slot.activePid !== connection.processId) throw new WalRefusal(ELSEWHERE);
+      const view = await this.#slot.look();
+      requireStreamable(view, names, name);
+      const { slot } = view;
+      if (slot === undefined || !stream.isReadBy(slot.activePid)) {
+        throw new WalRefusal(ELSEWHERE);
+      }
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
+      if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
+      stream.throwIfOver();
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
         if (this.#state === state) this.#state = POLLING;
@@ -388,6 +452,10 @@ export class WalSource {
     // The first time at once: most losses are of a connection.
     const waitMs = this.#attempts++ === 0 ? 0 : Math.max(BACKOFF.baseMs, backoffMs(this.#attempts, BACKOFF));
     this.#nextFrom = now + waitMs;
+    if (this.#attempts >= MOST_ATTEMPTS && !this.#tellsStream) {
+      this.#unableUntil = now + UNABLE_MS;
+      this.#attempts = 0;
+    }
     this.#tellLost(error);
   }
 
@@ -422,10 +490,13 @@ export class WalSource {
     const state = this.#state;
     if (state.phase === "streaming" || state.phase === "open") {
       state.stream.look();
+      if (this.#state !== state) return;
       const isStuck = (this.#inHand > 0 || state.stream.waiting > 0) && now - this.#movedAt > STUCK_MS;
-      if (!allStream) await this.#stop("Another process of this relay does not read a stream");
-      else if (now - (this.#pausedSince ?? now) > STUCK_MS) await this.#stop("The relay is paused");
-      else if (isStuck) await this.#stop("Nothing goes out, and the slot would keep more and more of the server's log");
+      if (!allStream) this.#stop("Another process of this relay does not read a stream");
+      else if (now - (this.#pausedSince ?? now) > STUCK_MS) this.#stop("The relay is paused");
+      else if (isStuck) this.#stop("Nothing goes out, and the slot would keep more and more of the server's log");
+    } else if (this.#dropDue) {
+      this.#dropSoon();
     }
     if (now - this.#guardedAt < GUARD_MS) return;
     this.#guardedAt = now;
@@ -434,23 +505,50 @@ export class WalSource {
   }
 
   /** Without the slot polling costs the server nothing, however long it takes. */
-  async #stop(why: string): Promise<void> {
+  #stop(why: string): void {
     this.#giveWay();
     this.#tellLost(new WalRefusal(why));
     this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
     this.#options.wake();
-    await this.#slot.drop().catch(() => false);
+    this.#dropSoon();
+  }
+
+  /** Beside the renewal of the lease; again with the next look while the server is not done with the slot. */
+  #dropSoon(): void {
+    this.#dropDue = false;
+    void this.#slot
+      .drop()
+      .catch(() => false)
+      .then((dropped) => (this.#dropDue ||= !dropped));
   }
 
   /** By every process of the relay, also while none of them streams. */
   async #guard(): Promise<void> {
     const view = await this.#slot.look();
-    const { slot, publication } = view;
-    if (publication !== "ready" && this.#state.phase === "streaming") this.#state.stream.prove();
-    if (slot === undefined || !this.#slot.keepsTooMuch(slot)) return;
+    const { slot } = view;
+    const state = this.#state;
+    if (state.phase === "streaming" || state.phase === "open") {
+      if (view.publication !== "ready") return this.#stop(brought(this.#options.names, view.publication));
+      if (!state.stream.isReadBy(slot?.activePid)) {
+        state.stream.close();
+        return this.#ended(state.stream, new WalRefusal("The slot is no longer read by this process"), "failed");
+      }
+      // The server knows that only after it has heard from the reader.
+      if (await isSynchronous(this.#options.sql, slot?.activePid)) return this.#stop(SYNCHRONOUS);
+    }
+    if (slot?.ours !== true) return;
+    if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
+    // Nobody is to read it: others of this relay poll.
+    if (!this.#wanted && slot.activePid === undefined && state.phase === "polling") this.#dropSoon();
+  }
+
+  async #giveUpSlot(slot: Slot): Promise<void> {
     const text = `The slot kept ${Math.round(slot.retained / 1_048_576)} MB of the server's log, more than maxRetainedBytes`;
-    if ("stream" in this.#state && this.#state.phase !== "ending") return this.#stop(text);
-    if (this.#state.phase === "barrier") this.#state = POLLING;
+    const { phase } = this.#state;
+    if (phase === "streaming" || phase === "open") return this.#stop(text);
+    // It waits for a transaction that does not end.
+    if (phase === "preparing") return this.#slot.refuseMaking(text);
+    if (phase === "barrier") this.#state = POLLING;
     if (slot.activePid === undefined && (await this.#slot.drop())) this.#failed(new WalRefusal(text));
   }
 
@@ -468,15 +566,26 @@ export class WalSource {
     void this.forget();
   }
 
-  /** After the lanes were given back. The last process takes the slot with it; one that joins meanwhile makes it anew. */
+  /** After the lanes were given back. The last process that streams takes the slot with it; one that joins makes it anew. */
   async forget(): Promise<void> {
+    const { sql, names, join } = this.#options;
     try {
-      await this.#slot.stopMaking();
-      if (await this.#slot.isUnused()) await this.#slot.drop();
+      await this.#slot.refuseMaking("The relay was stopped");
+      await this.#preparing;
+      if (!(await hasStreamingMember(sql, names, join.relay))) await this.#slot.drop();
     } catch {
       // The server is away. Maintenance and other processes find what is left.
     }
   }
+}
+
+const SYNCHRONOUS =
+  "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
+
+function brought(names: Names, publication: "missing" | "changed" | "ready"): string {
+  return publication === "missing"
+    ? `The publication ${names.publication} does not exist. Run \`txbox wal enable\``
+    : `The publication ${names.publication} was changed, and no longer brings every insert. Run \`txbox wal disable\`, then \`txbox wal enable\``;
 }
 
 const NONE: Ahead = new Map();

@@ -1,10 +1,12 @@
 import type { Clock } from "../../../core/contracts.ts";
+import { describeError } from "../../../core/errors.ts";
 import type { Mutex } from "../../../core/mutex.ts";
 import { uuidv7 } from "../../../core/uuid.ts";
 import type { Limit } from "../../../lanes/lane-port.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
+import { isConnectionLoss, sqlState } from "../classify-error.ts";
 import { firstAnchor, MARK_PREFIX, nextAnchor, writtenAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
@@ -36,6 +38,8 @@ export interface WalStreamOptions {
   readonly onNews: () => void;
   /** The stream can be read no further. `lost`: the cursor is another's, or nobody knows what became of a write. */
   readonly onEnd: (error: unknown, kind: "failed" | "lost" | "behind") => void;
+  /** It is not known what became of a settle. */
+  readonly isInDoubt: () => boolean;
 }
 
 /** An anchor is written this long after the first message beyond the last one, or after so many. */
@@ -48,7 +52,10 @@ const IDLE_BYTES = 1_048_576n;
 const MARK_MS = 10_000;
 /** A relay that cannot keep up for so long is better off with polling. */
 const BEHIND_MS = 3000;
-const ASK_AGAIN_MS = 100;
+/** A server that says nothing for so long is not there any more, though nobody has told. */
+const SILENT_MS = 10_000;
+/** The answer to an anchor is looked for at this pace, while the lease lasts. */
+const LOOK_MS = 100;
 
 /**
  * An open stream of a relay's log. Rows are handed out once a snapshot of the primary shows their transaction; anchors
@@ -76,6 +83,9 @@ export class WalStream implements StreamListener {
   #timer: NodeJS.Timeout | undefined;
   #heldSince: number | undefined;
   #delivers = false;
+  #failure: unknown;
+  /** An anchor of which nobody knows whether it was written: its token, and the snapshot that the cursor has in that case. */
+  #doubtful: { readonly token: string; readonly prev: string } | undefined;
   #gating = false;
   #anchoring = false;
   #closed = false;
@@ -91,6 +101,20 @@ export class WalStream implements StreamListener {
 
   get cursor(): Cursor {
     return this.#options.cursor;
+  }
+
+  /** What ended it. */
+  throwIfOver(): void {
+    if (this.#failure !== undefined) throw new Error(describeError(this.#failure), { cause: this.#failure });
+  }
+
+  get doubtful(): { readonly token: string; readonly prev: string } | undefined {
+    return this.#doubtful;
+  }
+
+  /** Whether the server's view of the slot is that of a stream that works. */
+  isReadBy(pid: number | undefined): boolean {
+    return pid !== undefined && pid === this.connection.processId;
   }
 
   /** The cursor that polling has moved on meanwhile. */
@@ -163,14 +187,18 @@ export class WalStream implements StreamListener {
     switch (event.kind) {
       case "relation": {
         const places = columnPlaces(event.columns);
-        if (places === undefined) throw new WalRefusal("The publication brings rows of a table that is not the log");
-        this.#tables.set(event.oid, places);
+        // Somebody may have added a table of another kind to the publication.
+        if (places === undefined) this.#tables.delete(event.oid);
+        else this.#tables.set(event.oid, places);
         return;
       }
       case "begin":
         return this.#decoded.begin(event.lsn);
-      case "insert":
-        return this.#decoded.add(new StreamedMessage(event.tuple, this.#tables.get(event.oid)!));
+      case "insert": {
+        const places = this.#tables.get(event.oid);
+        if (places !== undefined) this.#decoded.add(new StreamedMessage(event.tuple, places));
+        return;
+      }
       case "commit":
         return this.#decoded.commit();
       case "mark":
@@ -237,6 +265,10 @@ export class WalStream implements StreamListener {
       );
       return;
     }
+    if (this.connection.silentMs > SILENT_MS) {
+      this.#end(new WalRefusal("The server has sent nothing for 10 s, not even an answer"), "failed");
+      return;
+    }
     this.#anchoredEnd ??= this.#serverEnd;
     const wrote = this.#serverEnd - this.#anchoredEnd;
     // The server may forget what was written before the last anchor but one.
@@ -261,7 +293,10 @@ export class WalStream implements StreamListener {
   async #anchor(idle: boolean): Promise<void> {
     if (this.#closed || this.#anchoring) return;
     if (this.#decoded.isEmpty && !idle) return;
-    if (this.#options.inDoubt()) return this.#anchorIn(ANCHOR_MS / 3, idle);
+    if (this.#options.isInDoubt()) {
+      this.#anchorIn(ANCHOR_MS, idle);
+      return;
+    }
     const next = this.#next;
     if (next === undefined) return this.#write(undefined);
     const { clock } = this.#options;
@@ -291,10 +326,9 @@ export class WalStream implements StreamListener {
   }
 
   async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
-    if (this.#closed) return;
-    const { sql, names, relay, leaseMs, clock, inDoubt, cursor, uncounted, onWritten } = this.#options;
     // Since it had its turn.
-    if (inDoubt()) return;
+    if (this.#closed || this.#options.isInDoubt()) return;
+    const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
     const token = uuidv7();
     const lease = `${leaseMs} ms`;
     const published = proof === undefined ? 0 : uncounted();
@@ -304,16 +338,26 @@ export class WalStream implements StreamListener {
         : nextAnchor(names, cursor, { relay, lease, token, covered: this.#covered, published, ...proof });
     const sentAt = clock.monotonic();
     this.#awaited = token;
+    const prev = proof === undefined ? cursor.prev : proof.next.text;
     let row: (string | null)[] | undefined;
     try {
       [row] = await sql.query(text, params);
     } catch (error) {
-      const written = await this.#findWritten(token, sentAt);
-      if (written === undefined) return this.#end(error, "lost");
-      // What is in hand counts all the same.
-      if (written === "not written") return this.#end(error, "failed");
-      row = proof === undefined ? [written] : [null, written];
+      // The server has refused it: then nothing was written.
+      if (sqlState(error) !== undefined && !isConnectionLoss(error)) {
+        this.#end(error, "failed");
+        return;
+      }
+      this.#doubtful = { token, prev };
+      const next = await this.#lookFor(token);
+      if (next === undefined || next === "not written") {
+        // Should it be written after all, its token tells.
+        this.#end(error, next === undefined ? "lost" : "failed");
+        return;
+      }
+      row = proof === undefined ? [next] : [String(proof.figures.decoded), next];
     }
+    this.#doubtful = undefined;
     const snapshot = proof === undefined ? row?.[0] : row?.[1];
     if (snapshot == null) {
       const [found] = row ?? [];
@@ -336,24 +380,20 @@ export class WalStream implements StreamListener {
     this.#anchoredEnd = this.#serverEnd;
   }
 
-  /** After an answer was lost: the snapshot that the anchor with this token stored. Undefined: nobody knows. */
-  async #findWritten(token: string, sentAt: number): Promise<string | "not written" | undefined> {
-    const { sql, names, leaseMs, clock, cursor } = this.#options;
+  /** The snapshot of an anchor whose answer was lost; undefined: the server has no answer to that either. */
+  async #lookFor(token: string): Promise<string | undefined> {
+    const { sql, names, clock, cursor, leaseMs } = this.#options;
     const { text, params } = writtenAnchor(names, cursor, token);
-    while (clock.monotonic() - sentAt < leaseMs / 2) {
-      try {
-        const [row] = await sql.query(text, params);
-        return row === undefined ? "not written" : row[0]!;
-      } catch {
-        await clock.sleep(ASK_AGAIN_MS);
-      }
+    for (const until = clock.monotonic() + leaseMs / 2; clock.monotonic() < until; await clock.sleep(LOOK_MS)) {
+      const rows = await sql.query(text, params).catch(() => undefined);
+      if (rows !== undefined) return rows[0]?.[2] ?? "not written";
     }
     return undefined;
   }
 
   #end(error: unknown, kind: "failed" | "lost" | "behind"): void {
     if (this.#closed) return;
-    this.#endedBy = error;
+    this.#failure = error;
     this.close();
     this.#options.onEnd(error, kind);
   }

@@ -8,17 +8,63 @@ import { databaseOf, transactionRunner } from "../../../../src/stores/postgres/p
 const method = (): undefined => undefined;
 const methods = (...names: string[]): object => Object.fromEntries(names.map((name) => [name, method]));
 
-/** Root objects, and transactions, of libraries that have no driver here: the part of their structure that is theirs. */
-const FOREIGN: [name: string, value: object][] = [
-  ["a Drizzle database", { ...methods("select", "insert", "execute", "transaction"), _: {}, query: {}, $client: {} }],
-  ["a Drizzle database", { ...methods("select", "insert", "execute", "transaction", "rollback"), _: {}, query: {} }],
-  ["a Kysely instance", methods("selectFrom", "insertInto", "executeQuery", "transaction", "connection", "destroy")],
-  ["a Knex instance", Object.assign(() => undefined, methods("raw", "transaction", "select"), { client: {} })],
-  ["a Prisma client", methods("$queryRawUnsafe", "$executeRawUnsafe", "$connect", "$transaction")],
-  ["a TypeORM DataSource", methods("query", "createQueryRunner", "getRepository", "transaction", "connect")],
-  ["a TypeORM EntityManager", methods("query", "getRepository", "transaction")],
-  ["a TypeORM QueryRunner", methods("query", "connect", "startTransaction", "release")],
-  ["a Sequelize instance", methods("query", "define", "model", "transaction")],
+const callable = (...names: string[]): object => Object.assign(() => undefined, methods(...names), { client: {} });
+
+/** Root objects, and transactions, of libraries that have a bridge: the part of their structure that is theirs. */
+const BRIDGED: [name: string, value: object, bridge: string][] = [
+  [
+    "a Drizzle database",
+    { ...methods("select", "insert", "execute", "transaction"), _: {}, query: {}, $client: {} },
+    "fromDrizzle(db)",
+  ],
+  [
+    "a Drizzle transaction",
+    { ...methods("select", "insert", "execute", "transaction", "rollback"), _: {}, query: {} },
+    "fromDrizzle(db)",
+  ],
+  [
+    "a Kysely instance",
+    methods("selectFrom", "insertInto", "executeQuery", "transaction", "connection", "destroy"),
+    "fromKysely(db, pool)",
+  ],
+  [
+    "a Kysely transaction",
+    { ...methods("selectFrom", "insertInto", "executeQuery", "getExecutor"), isTransaction: true },
+    "fromKysely(db, pool)",
+  ],
+  ["a Knex instance", callable("raw", "transaction", "select"), "fromKnex(knex)"],
+  ["a Knex transaction", callable("raw", "transaction", "commit", "rollback"), "fromKnex(knex)"],
+  ["a Knex model of Objection", Object.assign(() => undefined, methods("knex", "bindKnex", "query")), "fromKnex(knex)"],
+  [
+    "a Prisma client",
+    methods("$queryRawUnsafe", "$executeRawUnsafe", "$connect", "$transaction"),
+    "fromPrisma(prisma, pool)",
+  ],
+  ["a Prisma transaction", methods("$queryRawUnsafe", "$executeRawUnsafe", "$transaction"), "fromPrisma(prisma, pool)"],
+  [
+    "a TypeORM DataSource",
+    methods("query", "createQueryRunner", "getRepository", "transaction", "connect"),
+    "fromTypeorm(dataSource)",
+  ],
+  ["a TypeORM EntityManager", methods("query", "getRepository", "transaction"), "fromTypeorm(dataSource)"],
+  ["a TypeORM QueryRunner", methods("query", "connect", "startTransaction", "release"), "fromTypeorm(dataSource)"],
+  [
+    "a MikroORM EntityManager",
+    methods("transactional", "fork", "getConnection", "getTransactionContext"),
+    "fromMikroOrm(orm, pool)",
+  ],
+  ["a MikroORM instance", { ...methods("getMetadata", "close"), em: {} }, "fromMikroOrm(orm, pool)"],
+  ["a Sequelize instance", methods("query", "define", "model", "transaction"), "fromSequelize(sequelize)"],
+  ["a Sequelize transaction", { ...methods("commit", "rollback"), sequelize: {} }, "fromSequelize(sequelize)"],
+];
+
+/** Of other databases. */
+const ELSEWHERE: [name: string, value: object, fix: string][] = [
+  ["a mysql2 pool", methods("query", "execute", "getConnection", "end"), "new pg.Pool"],
+  ["a mysql2 connection", methods("connect", "query", "execute", "beginTransaction"), "new pg.Pool"],
+  ["a better-sqlite3 database", methods("prepare", "pragma", "transaction", "exec"), "new pg.Pool"],
+  ["a MongoClient", methods("db", "startSession", "connect", "close"), "createMongoStore"],
+  ["a session of MongoDB", methods("inTransaction", "withTransaction", "endSession"), "createMongoStore"],
 ];
 
 const error = (run: () => unknown): unknown => {
@@ -43,18 +89,41 @@ describe("a client", () => {
     expect(DRIVERS.filter((driver) => driver.isClient(client)).map((driver) => driver.wants)).toEqual([wants]);
   });
 
-  test.each(FOREIGN)("%s is named, with the line that works", (name, value) => {
+  test.each(BRIDGED)("%s is named, with the line that works", (name, value, bridge) => {
     expect(error(() => databaseOf(value as never))).toMatchObject({
       code: "invalid_option",
       field: "client",
       message: expect.stringContaining(`got ${name}.`),
-      fix: expect.stringContaining("client: "),
+      fix: expect.stringMatching(/^Pass client: \w+\(.+\), imported from "txbox\/[a-z-]+"$/),
+    });
+    expect(error(() => databaseOf(value as never))).toHaveProperty("fix", expect.stringContaining(bridge));
+  });
+
+  test.each(ELSEWHERE)("%s is named, with what works", (name, value, fix) => {
+    expect(error(() => databaseOf(value as never))).toMatchObject({
+      code: "invalid_option",
+      message: expect.stringContaining(`got ${name}.`),
+      fix: expect.stringContaining(fix),
     });
   });
 
   test.each([
+    ["a URL", "postgres://user:secret@host/db", "new pg.Pool({ connectionString })"],
+    ["a URL of mysql", "mysql://user:secret@host/db", "works on PostgreSQL"],
+    ["a URL of mongodb", "mongodb+srv://user:secret@host/db", "works on PostgreSQL"],
+  ])("%s is named without its password, with what works", (name, value, fix) => {
+    const thrown = error(() => databaseOf(value as never));
+    expect(thrown).toMatchObject({
+      code: "invalid_option",
+      message: expect.stringContaining(`got ${name}.`),
+      fix: expect.stringContaining(fix),
+    });
+    expect(String(thrown)).not.toContain("secret");
+  });
+
+  test.each([
     ["undefined", undefined],
-    ["a string", "postgres://user:secret@host/db"],
+    ["a string", "user:secret@host/db"],
     ["an object", {}],
     ["a function", method],
   ])("%s is none, and every driver is offered", (kind, value) => {
@@ -87,12 +156,23 @@ describe("a client", () => {
 });
 
 describe("a transaction", () => {
-  test.each(FOREIGN)("of %s is named, with the line that works", (name, value) => {
+  test.each(BRIDGED)(
+    "%s in a store that was made with a pool is named, with both lines that work",
+    (name, value, bridge) => {
+      expect(error(() => transactionRunner(value as never))).toMatchObject({
+        code: "no_transaction",
+        field: "tx",
+        message: expect.stringContaining(`got ${name}.`),
+        fix: expect.stringContaining(`client: ${bridge}`),
+      });
+    },
+  );
+
+  test.each(ELSEWHERE)("is not %s", (name, value, fix) => {
     expect(error(() => transactionRunner(value as never))).toMatchObject({
       code: "no_transaction",
-      field: "tx",
       message: expect.stringContaining(`got ${name}.`),
-      fix: expect.stringContaining("pool.connect()"),
+      fix: expect.stringContaining(fix),
     });
   });
 

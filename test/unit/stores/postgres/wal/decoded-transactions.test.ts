@@ -147,7 +147,7 @@ class History {
   }
 
   finish(): void {
-    for (const xid of [...this.#running.keys()]) this.#commit(xid);
+    for (const xid of this.#running.keys()) this.#commit(xid);
     for (const one of this.#log) one.visible = true;
     this.#poll();
   }
@@ -228,7 +228,7 @@ class History {
     const made = this.#log.length;
     // All that ran when the slot was made has ended before the last window.
     if (!this.#skipsBarrier) {
-      for (const xid of [...this.#running.keys()]) this.#commit(xid);
+      for (const xid of this.#running.keys()) this.#commit(xid);
       for (const one of this.#log) one.visible = true;
     }
     const now = this.#snapshot();

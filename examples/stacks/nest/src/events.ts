@@ -1,0 +1,3 @@
+export interface Events {
+  order_created: { orderId: string; total: number };
+}
