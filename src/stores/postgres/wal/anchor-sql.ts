@@ -77,15 +77,6 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
   };
 }
 
-/** What the anchor with this token has stored; no row: it was not written. Waits for one that is being written. */
-export function writtenAnchor(names: Names, { id }: Cursor, token: string): Statement {
-  return {
-    text: `with c as materialized (select c.next, c.last_write from ${names.cursor} c where c.id = $1::text::bigint for update)
-   select next from c where last_write = $2::text`,
-    params: [id, token],
-  };
-}
-
 /** Polling has passed the point at which the slot was made: from there on, the stream brings what the cursor does not cover. */
 export function fitSlot(names: Names, cursor: Cursor, token: string, lsn: Lsn): Statement {
   return {

@@ -94,12 +94,12 @@ export class RelaySlot {
    */
   async make(): Promise<{ from: Lsn; after: bigint }> {
     const { sql, replication } = this.#options;
-    const making: { connection?: ReplicationConnection } = {};
-    this.#making = making;
+    const command = createSlotCommand(await this.name(), replication.failover);
+    const connection = await ReplicationConnection.open(replication.connect);
+    this.#making = connection;
     try {
       this.#throwIfRefused();
       const [row] = await connection.query(command);
-      await this.#requireSeen(connection);
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
       this.#throwIfRefused();
       if ((await this.look()).slot?.ours !== true) {
@@ -113,7 +113,7 @@ export class RelaySlot {
       throw error;
     } finally {
       this.#making = undefined;
-      making.connection?.close();
+      connection.close();
     }
   }
 

@@ -25,8 +25,6 @@ export interface WalSourceOptions {
   readonly join: JoinOptions;
   readonly clock: Clock;
   readonly fenced: Mutex;
-  /** The answer to the last settle was lost: until it is sent again, nothing else may be written under its fence. */
-  readonly inDoubt: () => boolean;
   readonly replication: ReplicationSettings;
   readonly wants: (message: StreamedMessage) => boolean;
   /** There may be something to claim. */
@@ -357,7 +355,7 @@ export class WalSource {
   }
 
   async #open(state: State, cursor: Cursor, confirmed: Lsn, how: "scan" | "resume"): Promise<void> {
-    const { sql, names, join, clock, fenced, inDoubt, replication, wants, wake } = this.#options;
+    const { sql, names, join, clock, fenced, replication, wants, wake } = this.#options;
     const name = await this.#slot.name();
     const connection = await ReplicationConnection.open(replication.connect);
     try {
@@ -368,7 +366,6 @@ export class WalSource {
         leaseMs: join.leaseMs,
         clock,
         fenced,
-        inDoubt,
         cursor,
         ahead: this.aheadOf(cursor),
         wants,
@@ -394,8 +391,6 @@ export class WalSource {
         if (this.#state === state) this.#state = POLLING;
         return;
       }
-      // It may have ended since it began.
-      stream.requireOpen();
       this.#state = { phase: "open", stream, how };
       this.#moved();
       wake();

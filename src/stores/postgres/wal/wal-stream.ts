@@ -23,8 +23,6 @@ export interface WalStreamOptions {
   readonly clock: Clock;
   /** What raises the sequence number of the cursor goes one after another. */
   readonly fenced: Mutex;
-  /** The answer to the last settle was lost: until it is sent again, nothing else may be written under its fence. */
-  readonly inDoubt: () => boolean;
   readonly cursor: Cursor;
   readonly ahead: Ahead;
   readonly wants: (message: StreamedMessage) => boolean;
@@ -45,7 +43,7 @@ export interface WalStreamOptions {
 /** An anchor is written this long after the first message beyond the last one, or after so many. */
 const ANCHOR_MS = 150;
 const ANCHOR_ROWS = 5000;
-/** While nothing comes for this relay, anchors show that nothing is missing, and let the server forget what others have written. */
+/** While nothing comes for this relay, anchors let the server forget what others have written. */
 const IDLE_MS = 10_000;
 const IDLE_BYTES = 1_048_576n;
 /** The mark of an anchor comes within this time, or the stream brings nothing any more. */
@@ -89,7 +87,6 @@ export class WalStream implements StreamListener {
   #gating = false;
   #anchoring = false;
   #closed = false;
-  #endedBy: unknown;
 
   constructor(connection: ReplicationConnection, options: WalStreamOptions) {
     this.connection = connection;
@@ -152,10 +149,6 @@ export class WalStream implements StreamListener {
   /** What is settled beyond the cursor, and beyond which. */
   get ahead(): { readonly prev: string; readonly ids: Ahead } {
     return { prev: this.#covered.text, ids: this.#decoded.ahead };
-  }
-
-  requireOpen(): void {
-    if (this.#closed) throw this.#endedBy ?? new Error("The stream is over");
   }
 
   /** Ends it; what was taken may still be settled. */
@@ -272,15 +265,10 @@ export class WalStream implements StreamListener {
     this.#anchoredEnd ??= this.#serverEnd;
     const wrote = this.#serverEnd - this.#anchoredEnd;
     // The server may forget what was written before the last anchor but one.
-    if (now - this.#anchoredAt > IDLE_MS) this.#idleAnchors = Math.max(this.#idleAnchors, wrote > IDLE_BYTES ? 2 : 1);
+    if (now - this.#anchoredAt > IDLE_MS && wrote > IDLE_BYTES) this.#idleAnchors = 2;
     if (this.#timer !== undefined || this.#idleAnchors === 0) return;
     this.#idleAnchors--;
     this.#anchorIn(0, true);
-  }
-
-  /** Something may be missing: the next anchors show whether it is, though nothing comes. */
-  prove(): void {
-    this.#idleAnchors = 2;
   }
 
   #anchorIn(ms: number, idle = false): void {
