@@ -65,6 +65,25 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
     await pool.end();
   }, 120_000);
 
+  it("a slot that is given to its relay by a statement whose answer is lost doubles nothing", async () => {
+    const store = await scene.open();
+    const pool = openPool(scene.url);
+    const flaky = flakyPool(pool);
+    flaky.loseAnswer(/wal_lsn = \$5/);
+    const streaming = await scene.start(createPostgresStore({ client: flaky.client, replication: replication() }));
+    streaming.publisher.before = () => sleep(50);
+    const load = writers(scene.url, store, 1);
+    await until(() => flaky.lost === 1, { what: "the loss", timeoutMs: 20_000 });
+    await streaming.streams();
+    await sleep(300);
+    await load.stop();
+    await until(() => verdict(streaming.publisher, load.committed).lost === 0, { what: "the rest", timeoutMs: 30_000 });
+    await sleep(300);
+    expect(verdict(streaming.publisher, load.committed)).toEqual(NONE);
+    await streaming.relay.stop();
+    await pool.end();
+  }, 60_000);
+
   it("a settle of failed keys whose answer is lost doubles nothing", async () => {
     const store = await scene.open();
     const pool = openPool(scene.url);
@@ -96,6 +115,25 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
     await streaming.relay.stop();
     await pool.end();
   }, 120_000);
+
+  it("a rewind to now while messages stream: what is enqueued after it goes out once", async () => {
+    const store = await scene.open();
+    const streaming = await scene.start(store);
+    for (let round = 1; round <= 5; round++) {
+      await scene.enqueue(store, series(`before-${round}`, 2));
+      await until(() => streaming.publisher.sent.at(-1)?.key === `before-${round}`, { what: "the stream" });
+      await until(async () => (await store.admin.relays())[0]?.pending === 0, { what: "the anchors" });
+      await streaming.streams();
+      await store.admin.rewind("r", "now");
+      await scene.enqueue(store, series(`after-${round}`, 2));
+      await until(() => streaming.publisher.sent.at(-1)?.key === `after-${round}`, { what: "what came after" });
+    }
+    await sleep(2500);
+    const after = streaming.publisher.sent.filter(({ key }) => key?.startsWith("after"));
+    expect(after.map(({ key, n }) => `${key}/${n}`)).toEqual(
+      [1, 2, 3, 4, 5].flatMap((round) => [`after-${round}/1`, `after-${round}/2`]),
+    );
+  }, 60_000);
 
   it("a publication that is changed while nothing happens holds nothing up for long", async () => {
     const store = await scene.open();

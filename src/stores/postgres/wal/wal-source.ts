@@ -336,7 +336,13 @@ export class WalSource {
         if (cursor !== this.#cursor || this.#options.isInDoubt()) return false;
         const token = uuidv7();
         const { text, params } = fitSlot(names, cursor, token, from);
-        const rows = await this.#orLost(sql.query(text, params));
+        const rows = await sql.query(text, params).catch(async (error: unknown) => {
+          const look = writtenAnchor(names, cursor, token);
+          const found = await this.#orLost(sql.query(look.text, look.params));
+          // Then polling goes on from where it is.
+          if (found.length === 0) throw error;
+          return found;
+        });
         if (rows.length === 0) {
           this.#lost = true;
           return false;
