@@ -106,7 +106,8 @@ export const scheduleCases: readonly StoreCase[] = [
     role,
     name: "keeps a message whose cancelling transaction rolled back",
     async run(context) {
-      const [one] = await enqueue(context, message(1, { deliverAt: inMs(200) }));
+      // It must not be due before the cancellation has been tried.
+      const [one] = await enqueue(context, message(1, { deliverAt: inMs(2000) }));
       const failing = context.transaction(async (tx) => {
         assert.equal(await createOutbox({ store: context.store }).cancel(tx, one?.id ?? ""), true);
         throw new Error("no");
