@@ -99,7 +99,10 @@ describe.skipIf(!hasPostgres())("rows that a writer's role inserts by hand", () 
       };
     }
     await database.query(`create role ${role} login`);
-    await database.query(database.store.grants({ writer: role }));
+    const grants = database.store.grants({ writer: role }).split("\n");
+    // What a later migration adds is not there yet.
+    const known = grants.filter((line) => migrations === undefined || !/_v1|lane_of/.test(line));
+    await database.query(known.join("\n"));
     const url = new URL(database.url);
     url.username = role;
     writer = openPool(url.href, 1);
