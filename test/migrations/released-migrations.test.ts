@@ -15,6 +15,8 @@ const RELEASED: Readonly<Record<string, string>> = {
   "8 known_writes": "0b10abec4aa2f4e7d941104f37793b8a64317e177bb6997fb33fd222a27b4d2a",
   "9 samples_and_archive": "50658b88088b1871800c366820a004837c3d05e332cc200c0d30c3b92a66d068",
   "10 groups_edits_changes": "8c9055aa72479598e8c8d9fc054777b7010825c2bf4abf82754090d7573c75d8",
+  "11 wal_source": "5a587a086b2efbac83a49a19b3582e619acb0aab53f58909ef8cb1536994e0af",
+  "12 enqueue_from_sql": "87f5f5867ee155ccebd8a5bf3bf7a6ddfdb03247ba6965bdc3ca79b370d1497e",
 };
 
 it.each(Object.entries(RELEASED))("migration %s is as it was released", (name, hash) => {
