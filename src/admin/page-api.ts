@@ -66,7 +66,8 @@ export interface RelayView {
   since: number | null;
   streams: string[] | null;
   paused: boolean;
-  processes: { owner: string; lanes: number; leaseMs: number; since: number | null }[];
+  /** `source`: how new messages come to one that was asked to stream, and why; null: by polling. */
+  processes: { owner: string; lanes: number; leaseMs: number; since: number | null; source: string | null }[];
   freeLanes: number;
   published: string;
   pending: number;

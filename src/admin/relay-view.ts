@@ -51,6 +51,7 @@ export function relayView(looked: Looked): RelayView {
       lanes: 0,
       leaseMs: lane.leaseMs,
       since: memory.owners.get(owner) ?? null,
+      source: lane.source ?? null,
     };
     processes.set(owner, { ...known, lanes: known.lanes + lane.lanes, leaseMs: Math.min(known.leaseMs, lane.leaseMs) });
   }

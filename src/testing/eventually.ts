@@ -10,7 +10,7 @@ export interface EventuallyOptions {
 
 /** Runs `check` until it stops throwing, and gives what it returned; after the time allowed, what it threw last. */
 export async function eventually<T>(check: () => T | Promise<T>, options: EventuallyOptions = {}): Promise<T> {
-  const { timeoutMs = 8000, intervalMs = 10, retryIf = () => true } = options;
+  const { timeoutMs = 20_000, intervalMs = 10, retryIf = () => true } = options;
   const endsAt = performance.now() + timeoutMs;
   for (;;) {
     try {

@@ -15,6 +15,9 @@ export async function withDeadline<T>(promise: Promise<T>, timeoutMs: number, wh
   }
 }
 
+/** How long a test waits for what happens at once on a quiet machine: a busy one may take ten times as long. */
+const PATIENCE_MS = 30_000;
+
 export interface UntilOptions {
   readonly what: string;
   readonly timeoutMs?: number;
@@ -26,7 +29,7 @@ export async function until<T>(
   check: () => T | undefined | false | Promise<T | undefined | false>,
   options: UntilOptions,
 ): Promise<T> {
-  const { what, timeoutMs = 10_000, intervalMs = 20 } = options;
+  const { what, timeoutMs = PATIENCE_MS, intervalMs = 20 } = options;
   const endsAt = performance.now() + timeoutMs;
   for (;;) {
     const value = await check();

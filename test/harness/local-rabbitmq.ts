@@ -48,7 +48,7 @@ export class LocalRabbitmq implements RabbitmqServer {
     this.nodeName = `t${ports.port}@localhost`;
     this.#epmdPort = ports.epmd;
     this.#startsEpmd = membership?.startsEpmd ?? true;
-    this.#startTimeoutMs = options.startTimeoutMs ?? 60_000;
+    this.#startTimeoutMs = options.startTimeoutMs ?? 120_000;
     this.#env = environment(folder, ports);
     const settings = {
       "listeners.tcp.1": `127.0.0.1:${ports.port}`,
@@ -122,7 +122,7 @@ export class LocalRabbitmq implements RabbitmqServer {
   }
 
   async ctl(...args: string[]): Promise<string> {
-    return (await mustRun(await script("rabbitmqctl"), args, { env: this.#env, timeoutMs: 60_000 })).stdout;
+    return (await mustRun(await script("rabbitmqctl"), args, { env: this.#env, timeoutMs: 120_000 })).stdout;
   }
 
   async stop(): Promise<void> {

@@ -20,7 +20,7 @@ export function runCommand(
   args: readonly string[],
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const { timeoutMs = 60_000, cwd, env, uid, gid } = options;
+  const { timeoutMs = 120_000, cwd, env, uid, gid } = options;
   return new Promise((resolve, reject) => {
     const child = spawn(file, args, {
       stdio: ["ignore", "pipe", "pipe"],

@@ -42,7 +42,7 @@ export interface NodeProcess {
 
 /** Runs a TypeScript or JavaScript file in a Node of its own. It is killed when this process ends. */
 export function spawnNode(file: string, args: readonly string[] = [], options: SpawnNodeOptions = {}): NodeProcess {
-  const defaultTimeoutMs = options.timeoutMs ?? 15_000;
+  const defaultTimeoutMs = options.timeoutMs ?? 30_000;
   const child = spawn(process.execPath, [...(options.nodeArgs ?? []), file, ...args], {
     stdio: ["pipe", "pipe", "pipe"],
     env: { ...process.env, ...options.env },

@@ -39,7 +39,7 @@ export async function startMongodbSet(): Promise<MongodbSet> {
           for (const member of members) if (member !== not && (await isPrimary(member))) return member;
           return false;
         },
-        { what: "a primary", timeoutMs: 30_000, intervalMs: 50 },
+        { what: "a primary", timeoutMs: 60_000, intervalMs: 50 },
       ),
     async secondaries() {
       const primary = await set.primary();

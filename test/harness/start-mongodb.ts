@@ -107,7 +107,7 @@ class LocalMongodb implements MongodbServer {
   }
 
   async start(): Promise<void> {
-    const { standalone = false, cacheGb = 0.5, args = [], startTimeoutMs = 30_000 } = this.#options;
+    const { standalone = false, cacheGb = 0.5, args = [], startTimeoutMs = 60_000 } = this.#options;
     const log = openSync(join(this.#folder, "log"), "a");
     const flags = ["--dbpath", join(this.#folder, "data"), "--port", String(this.port), "--bind_ip", "127.0.0.1"];
     const more = [
@@ -168,7 +168,7 @@ class LocalMongodb implements MongodbServer {
 
   async stepDown(): Promise<void> {
     await this.#admin((admin) => admin.command({ replSetStepDown: 1, force: true })).catch(() => undefined);
-    await until(() => this.#isPrimary(), { what: "a primary after the step-down", timeoutMs: 20_000 });
+    await until(() => this.#isPrimary(), { what: "a primary after the step-down", timeoutMs: 60_000 });
   }
 
   async stop(): Promise<void> {

@@ -93,7 +93,7 @@ class LocalNats implements NatsServer {
       if (child.exitCode !== null) throw new Error(`nats-server ended while starting\n${this.log()}`);
       return greets(this.#port);
     };
-    await until(listening, { what: "start of nats-server", timeoutMs: 15_000, intervalMs: 10 });
+    await until(listening, { what: "start of nats-server", timeoutMs: 60_000, intervalMs: 10 });
   }
 
   async kill(): Promise<void> {

@@ -64,7 +64,7 @@ export async function startPgBouncer(options: PgBouncerOptions): Promise<PgBounc
       if (child.exitCode !== null) throw new Error("PgBouncer ended while starting");
       return accepts(port);
     };
-    await until(listening, { what: "start of PgBouncer", timeoutMs: 10_000 });
+    await until(listening, { what: "start of PgBouncer", timeoutMs: 60_000 });
   } catch (error) {
     signal(pid, "SIGKILL");
     const output = readFileSync(join(folder, "log"), "utf8");

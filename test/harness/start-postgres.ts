@@ -130,7 +130,7 @@ class LocalPostgres implements PostgresServer {
   }
 
   async start(): Promise<void> {
-    const { fsync = false, settings = {}, startTimeoutMs = 30_000 } = this.#options;
+    const { fsync = false, settings = {}, startTimeoutMs = 60_000 } = this.#options;
     const all = { ...DEFAULT_SETTINGS, fsync: fsync ? "on" : "off", ...settings, port: String(this.port) };
     const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
     const log = openSync(join(this.#folder, "log"), "a");

@@ -81,7 +81,7 @@ export async function startPrometheus(options: PrometheusOptions): Promise<Prome
     return answer?.ok === true;
   };
   try {
-    await until(isReady, { what: "start of Prometheus", timeoutMs: 20_000 });
+    await until(isReady, { what: "start of Prometheus", timeoutMs: 60_000 });
   } catch (error) {
     await stop();
     throw error;

@@ -62,6 +62,6 @@ async function homeOf(nodes: readonly LocalRabbitmq[], queue: string): Promise<R
       const pid = lines.find((line) => line.startsWith(`${queue}\t`))?.split("\t")[1];
       return nodes.find(({ nodeName }) => pid?.includes(nodeName));
     },
-    { what: `the home of the queue ${queue}`, timeoutMs: 30_000, intervalMs: 200 },
+    { what: `the home of the queue ${queue}`, timeoutMs: 60_000, intervalMs: 200 },
   );
 }

@@ -31,7 +31,7 @@ export async function startRedisSentinel(): Promise<RedisSentinelGroup> {
   const first = await start({ settings: safe });
   const second = await start({ settings: { ...safe, replicaof: `127.0.0.1 ${first.port}` } });
   const servers = [first, second];
-  await until(() => follows(second, first), { what: "replication", timeoutMs: 15_000 });
+  await until(() => follows(second, first), { what: "replication", timeoutMs: 60_000 });
   const watching: RedisServer[] = [];
   for (let n = 0; n < 3; n++) {
     watching.push(
@@ -60,12 +60,12 @@ export async function startRedisSentinel(): Promise<RedisSentinelGroup> {
       return value("num-slaves") === "1" && value("num-other-sentinels") === "2" && value("flags") === "master";
     });
   };
-  await until(know, { what: "sentinels that know each other", timeoutMs: 30_000, intervalMs: 100 });
+  await until(know, { what: "sentinels that know each other", timeoutMs: 60_000, intervalMs: 100 });
 
   async function master(): Promise<RedisServer> {
     let found: RedisServer | undefined;
     const look = async (): Promise<boolean> => (found = await agreed()) !== undefined;
-    await until(look, { what: "one master", timeoutMs: 30_000, intervalMs: 100 });
+    await until(look, { what: "one master", timeoutMs: 60_000, intervalMs: 100 });
     return found!;
   }
 

@@ -78,7 +78,7 @@ export async function startRedis(options: RedisOptions = {}): Promise<RedisServe
         throw new Error(`Redis ended while starting\n${readFileSync(join(folder, "log"), "utf8")}`);
       return answers(port);
     };
-    await until(listening, { what: "start of Redis", timeoutMs: 10_000, intervalMs: 10 });
+    await until(listening, { what: "start of Redis", timeoutMs: 60_000, intervalMs: 10 });
   }
 
   async function end(how: NodeJS.Signals): Promise<void> {

@@ -73,14 +73,14 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
       }
     };
     const work = Promise.all([deliver(), ...["a", "b", "c"].map(write)]);
-    await until(() => committed.length > 100, { what: "writers", timeoutMs: 30_000 });
+    await until(() => committed.length > 100, { what: "writers", timeoutMs: 60_000 });
     const controlMs = longest;
     const waits = await watchWriterWaits(database.url);
     const applied = await store.migrator.migrate();
     expect(applied.map(({ version }) => version)).toEqual([9, 10, 11, 12]);
     await store.migrator.check();
     const before = committed.length;
-    await until(() => committed.length > before + 100, { what: "writers afterwards", timeoutMs: 30_000 });
+    await until(() => committed.length > before + 100, { what: "writers afterwards", timeoutMs: 60_000 });
     ended.abort();
     await Promise.all([work, waits.stop()]);
     await session.leave();

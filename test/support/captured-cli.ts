@@ -7,9 +7,11 @@ export interface Captured {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
+  /** stdout as one JSON document. */
+  readonly json: unknown;
 }
 
-/** Runs `txbox` in this process: much faster than one of its own, for tests that run it hundreds of times. */
+/** Runs `txbox` in this process: much faster than one of its own, for tests of what it says. */
 export async function captureCli(
   argv: readonly string[],
   { cwd = tmpdir(), env = {} }: { cwd?: string; env?: Readonly<Record<string, string>> } = {},
@@ -30,5 +32,12 @@ export async function captureCli(
     stderr: stream((text) => (stderr += text)),
   });
   const code = await runCommandLine({ argv, cwd, env }, output);
-  return { code, stdout, stderr };
+  return {
+    code,
+    stdout,
+    stderr,
+    get json(): unknown {
+      return JSON.parse(stdout);
+    },
+  };
 }

@@ -77,7 +77,7 @@ export async function drain(session: QueueSession, count: number): Promise<strin
       }
       return journal.length >= count;
     },
-    { what: `delivery of ${count}`, timeoutMs: 15_000 },
+    { what: `delivery of ${count}`, timeoutMs: 60_000 },
   );
   return journal;
 }

@@ -25,7 +25,7 @@ export interface CliOptions {
 
 /** Runs `txbox` in a process of its own, with no settings but those given. */
 export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
-  const { cwd = tmpdir(), env = {}, file = CLI_FILE, timeoutMs = 60_000 } = options;
+  const { cwd = tmpdir(), env = {}, file = CLI_FILE, timeoutMs = 120_000 } = options;
   const result = await runCommand(process.execPath, [file, ...args], { cwd, env: { ...bareEnv(), ...env }, timeoutMs });
   return {
     ...result,

@@ -97,7 +97,7 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
         </p>
       ) : (
         <ul class="processes">
-          {relay.processes.map(({ owner, lanes, leaseMs, since }, i) => (
+          {relay.processes.map(({ owner, lanes, leaseMs, since, source }, i) => (
             <li key={owner}>
               <span class={`owner owner-${(i % 6) + 1}`} aria-hidden="true">
                 {letterOf(i)}
@@ -105,6 +105,7 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
               <Text text={owner} most={90} />
               <span class="faint">
                 {plural(lanes, "lane")}, lease ends in {formatMs(leaseMs)}
+                {source === null ? "" : source === "stream" ? ", new messages by the database's stream" : `, ${source}`}
                 {since === null ? (
                   ""
                 ) : (

@@ -22,7 +22,7 @@ export async function publishAll(publisher: Publisher, batch: readonly Message[]
       left = left.filter((_, i) => results[i]?.status !== "published");
       assert.equal(left.length, 0, `${left.length} messages did not go out: ${statuses(results).join(", ")}`);
     },
-    { timeoutMs: 15_000, intervalMs: 50 },
+    { timeoutMs: 30_000, intervalMs: 50 },
   );
 }
 

@@ -30,7 +30,7 @@ export function recorder(
   };
   const until = (count: number): Promise<void> =>
     eventually(() => assert.ok(got.length >= count, `${got.length} of ${count} deliveries came`), {
-      timeoutMs: 15_000,
+      timeoutMs: 30_000,
     });
   return { got, handle, until };
 }
@@ -144,7 +144,7 @@ export const subscriberCases: readonly SubscriberCase[] = [
       await subscriber().start("consumer", handle);
       for (const key of ["throws", "fails", "rejects"]) await send([sample(stream, 1, { key })]);
       await send([sample(stream, 2, { key: "fine" })]);
-      await eventually(() => assert.equal(payloadsOf(got, "fine").length, 1), { timeoutMs: 15_000 });
+      await eventually(() => assert.equal(payloadsOf(got, "fine").length, 1), { timeoutMs: 30_000 });
     },
   },
   {
@@ -192,7 +192,7 @@ export const subscriberCases: readonly SubscriberCase[] = [
       });
       await subscriber().start("consumer", handle);
       await send(samples(stream, ["k"], 6));
-      await eventually(() => assert.equal(done.length, 6), { timeoutMs: 15_000 });
+      await eventually(() => assert.equal(done.length, 6), { timeoutMs: 30_000 });
       assert.deepEqual(payloadsOf(done, "k"), [0, 1, 2, 3, 4, 5]);
     },
   },
@@ -278,7 +278,7 @@ export const subscriberCases: readonly SubscriberCase[] = [
         const tried = recorder((message) => (number(message) < 10 ? done.handle(message, goesOn) : out));
         const one = subscriber();
         await one.start("consumer", tried.handle);
-        await eventually(() => assert.ok(tried.got.some((message) => number(message) >= 10)), { timeoutMs: 15_000 });
+        await eventually(() => assert.ok(tried.got.some((message) => number(message) >= 10)), { timeoutMs: 30_000 });
         await sleep(A_WHILE_MS);
         await one.stop();
       }
@@ -313,7 +313,7 @@ export const subscriberCases: readonly SubscriberCase[] = [
             both.reduce((sum, { got }) => sum + got.length, 0),
             all.length,
           ),
-        { timeoutMs: 15_000 },
+        { timeoutMs: 30_000 },
       );
       await sleep(A_WHILE_MS);
       assert.equal(new Set(both.flatMap(({ got }) => idsOf(got))).size, all.length);
@@ -344,7 +344,7 @@ export const subscriberCases: readonly SubscriberCase[] = [
       const all = samples(stream, ["k"], 3);
       for (const message of all) {
         await send([message]);
-        await eventually(() => assert.ok(idsOf(got).includes(message.id)), { timeoutMs: 15_000 });
+        await eventually(() => assert.ok(idsOf(got).includes(message.id)), { timeoutMs: 30_000 });
         await disconnect?.();
       }
     },

@@ -58,7 +58,7 @@ export const subscriberFailureCases: readonly SubscriberCase[] = [
       const letters = (await deadLetters?.(1)) ?? [];
       assertExplained(letters, /not today/);
       assert.equal(Number(letters[0]?.headers["dead-attempts"]), CONFORMANCE_ATTEMPTS);
-      await eventually(() => assert.equal(payloadsOf(got, "k").at(-1), 2), { timeoutMs: 15_000 });
+      await eventually(() => assert.equal(payloadsOf(got, "k").at(-1), 2), { timeoutMs: 30_000 });
       assert.equal(got.filter(({ id }) => id === all[1]?.id).length, CONFORMANCE_ATTEMPTS);
     },
   },
@@ -72,7 +72,7 @@ export const subscriberFailureCases: readonly SubscriberCase[] = [
       );
       await subscriber().start("consumer", handle);
       await send([sample(stream, 1)]);
-      await eventually(() => assert.equal(got.length, CONFORMANCE_ATTEMPTS + 2), { timeoutMs: 20_000 });
+      await eventually(() => assert.equal(got.length, CONFORMANCE_ATTEMPTS + 2), { timeoutMs: 30_000 });
       await sleep(100);
       assert.equal(got.length, CONFORMANCE_ATTEMPTS + 2);
     },
@@ -120,12 +120,12 @@ export const subscriberFailureCases: readonly SubscriberCase[] = [
       await subscriber().start("consumer", handle);
       const all = samples(stream, ["a", "b"], 60);
       await send(all);
-      await eventually(() => assert.ok(got.length >= 5), { timeoutMs: 15_000 });
+      await eventually(() => assert.ok(got.length >= 5), { timeoutMs: 30_000 });
       await restart?.();
       const after = samples(stream, ["a", "b"], 5);
       await send(after);
       const wanted = [...all, ...after];
-      await eventually(() => assert.equal(new Set(idsOf(got)).size, wanted.length), { timeoutMs: 25_000 });
+      await eventually(() => assert.equal(new Set(idsOf(got)).size, wanted.length), { timeoutMs: 60_000 });
       for (const key of ["a", "b"]) {
         // A repeat may come late; what counts is when a message came for the first time.
         const firsts = got.filter((one, i) => got.findIndex(({ id }) => id === one.id) === i);

@@ -96,7 +96,7 @@ export class Consumer {
   }
 
   /** Tends and drains until this many more messages were published. Errors of the store are not waited out. */
-  async take(count: number, timeoutMs = 8000): Promise<Message[]> {
+  async take(count: number, timeoutMs = 30_000): Promise<Message[]> {
     const before = this.published.length;
     const endsAt = performance.now() + timeoutMs;
     for (;;) {
@@ -124,7 +124,7 @@ export async function joined(
 
 /** The next claim with anything in it; tends until there is one, as a process does that waits for its share. */
 export async function claimSome(session: QueueSession): Promise<Claim> {
-  const endsAt = performance.now() + 8000;
+  const endsAt = performance.now() + 30_000;
   for (;;) {
     await session.tend();
     const claim = await nextClaim(session);

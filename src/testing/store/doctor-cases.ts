@@ -7,7 +7,7 @@ import type { StoreCase } from "./store-context.ts";
 const role = "doctor";
 
 /** Under load an answer takes long, and that is no fault of the store. */
-const PATIENT = { timeoutMs: 20_000 };
+const PATIENT = { timeoutMs: 30_000 };
 
 /** What is wrong, seen from outside. */
 export const doctorCases: readonly StoreCase[] = [

@@ -125,12 +125,16 @@ export const figuresCases: readonly StoreCase[] = [
       /** From when it was enqueued it would be 1.5 s more. */
       const most = () => Date.now() - deliverAt.getTime() + 1000;
       const age = async () => {
+        const startedAt = performance.now();
         const { oldestPendingAgeMs } = await figures(context);
         const [relay] = (await context.store.admin.figures()).relays;
-        assert.ok(Math.abs((relay?.oldestPendingAgeMs ?? 0) - (oldestPendingAgeMs ?? 0)) < 1000);
+        const apartMs = performance.now() - startedAt;
+        assert.ok(Math.abs((relay?.oldestPendingAgeMs ?? 0) - (oldestPendingAgeMs ?? 0)) < 1000 + apartMs);
         return oldestPendingAgeMs;
       };
-      assert.equal(await age(), null);
+      const early = await age();
+      // Its time may have come by then on a busy machine.
+      if (Date.now() < deliverAt.getTime()) assert.equal(early, null);
       await sleep(1500);
       await eventuallyTrue(async () => {
         await consumer.session.tend();

@@ -34,7 +34,7 @@ async function untilShared(sessions: readonly QueueSession[]): Promise<void> {
         `lanes: ${counts.join(", ")}`,
       );
     },
-    { timeoutMs: 12_000, intervalMs: 20 },
+    { timeoutMs: 30_000, intervalMs: 20 },
   );
 }
 
@@ -91,7 +91,7 @@ export const laneCases: readonly StoreCase[] = [
           await nextClaim(other);
           assert.ok((await lanesOf(other)) > LANES / 4);
         },
-        { timeoutMs: 12_000, intervalMs: 20 },
+        { timeoutMs: 30_000, intervalMs: 20 },
       );
     },
   },
@@ -229,7 +229,7 @@ export const laneCases: readonly StoreCase[] = [
           }
           assert.deepEqual(counts, [LANES / 2, LANES / 2]);
         },
-        { timeoutMs: 12_000, intervalMs: 20 },
+        { timeoutMs: 30_000, intervalMs: 20 },
       );
     },
   },
@@ -244,7 +244,7 @@ export const laneCases: readonly StoreCase[] = [
           for (const session of [one, two]) assert.equal(await nextClaim(session), undefined);
           assert.ok((await lanesOf(one)) > 0 && (await lanesOf(two)) > 0);
         },
-        { timeoutMs: 12_000, intervalMs: 20 },
+        { timeoutMs: 30_000, intervalMs: 20 },
       );
       // All of one key: one of the two processes has nothing to do with them.
       await enqueue(context, ...numbered(1, 10));
@@ -264,7 +264,7 @@ export const laneCases: readonly StoreCase[] = [
           }
           assert.equal(published, 10);
         },
-        { timeoutMs: 12_000, intervalMs: 20 },
+        { timeoutMs: 30_000, intervalMs: 20 },
       );
       for (const session of [one, two]) assert.equal(await nextClaim(session), undefined);
       assert.equal((await context.store.admin.relays())[0]?.pending, 0);
@@ -293,7 +293,7 @@ export const laneCases: readonly StoreCase[] = [
           await nextClaim(other);
           assert.ok((await lanesOf(other)) > 0);
         },
-        { timeoutMs: 12_000, intervalMs: 50 },
+        { timeoutMs: 30_000, intervalMs: 50 },
       );
       const settled = await session.settle(running, [PUBLISHED]).then(
         () => true,

@@ -4,15 +4,20 @@ import { systemClock } from "../../core/clock.ts";
 import type { Claim, Clock } from "../../core/contracts.ts";
 import { errorCode } from "../../core/errors.ts";
 import { eventuallyTrue } from "../eventually.ts";
-import { claimSome, dead, join, joined, nextClaim, PUBLISHED, retry, WAITING } from "./consumer.ts";
+import { claimSome, dead, join, joined, LONG_LEASE_MS, nextClaim, PUBLISHED, retry, WAITING } from "./consumer.ts";
 import { enqueue, message, numbered, payloads, range } from "./enqueuing.ts";
 import type { StoreCase, StoreContext } from "./store-context.ts";
 
 const role = "leases";
-const SHORT_LEASE_MS = 250;
+/** Long enough for a case to act within it on a busy machine, short enough to be waited for. */
+const SHORT_LEASE_MS = 750;
 
 const lost = { code: "lease_lost" };
 const published = (claim: Claim) => claim.messages.map(() => PUBLISHED);
+
+function unlessTooSlow(error: unknown): undefined {
+  assert.equal(errorCode(error), "unavailable");
+}
 
 async function leaseLeft(context: StoreContext): Promise<number> {
   const [relay] = await context.store.admin.relays();
@@ -68,7 +73,7 @@ export const leaseCases: readonly StoreCase[] = [
       const startedAt = performance.now();
       const heir = await joined(context.another());
       assert.deepEqual(payloads(await heir.take(3)), [3, 4, 5]);
-      assert.ok(performance.now() - startedAt < 5000);
+      assert.ok(performance.now() - startedAt < LONG_LEASE_MS / 4);
     },
   },
   {
@@ -131,11 +136,11 @@ export const leaseCases: readonly StoreCase[] = [
     name: "keeps an owner that tends its lease",
     async run(context) {
       await enqueue(context, ...numbered(1, 2));
-      const keeper = await join(context.store, { leaseMs: 1000 });
+      const keeper = await join(context.store, { leaseMs: 2000 });
       const claim = await claimSome(keeper);
       const other = await join(context.another());
       for (let i = 0; i < 6; i++) {
-        await sleep(200);
+        await sleep(400);
         await keeper.tend();
         assert.ok((await leaseLeft(context)) > 0, "the lease ran out");
         await other.tend();
@@ -149,12 +154,12 @@ export const leaseCases: readonly StoreCase[] = [
     name: "keeps an owner that goes on settling",
     async run(context) {
       await enqueue(context, ...numbered(1, 8));
-      const keeper = await join(context.store, { leaseMs: 1000, batch: { messages: 1, bytes: 1_000_000 } });
+      const keeper = await join(context.store, { leaseMs: 2000, batch: { messages: 1, bytes: 1_000_000 } });
       const other = await join(context.another());
       for (let n = 1; n <= 8; n++) {
         const claim = await nextClaim(keeper);
         assert.deepEqual(payloads(claim?.messages ?? []), [n]);
-        await sleep(170);
+        await sleep(340);
         if (claim !== undefined) await keeper.settle(claim, published(claim));
         assert.ok((await leaseLeft(context)) > 0, "the lease ran out");
         await other.tend();
@@ -172,7 +177,7 @@ export const leaseCases: readonly StoreCase[] = [
       await leaver.session.leave();
       await enqueue(context, message(4));
       const next = await joined(context.another());
-      assert.deepEqual(payloads(await next.take(1, 1500)), [4]);
+      assert.deepEqual(payloads(await next.take(1, LONG_LEASE_MS / 4)), [4]);
       assert.equal(await nextClaim(leaver.session), undefined);
     },
   },
@@ -255,10 +260,11 @@ export const leaseCases: readonly StoreCase[] = [
       const rounds = 12;
       for (let round = 0; round < rounds; round++) {
         await enqueue(context, message(round));
-        const owner = await join(context.store, { leaseMs: 60 });
-        const claim = await nextClaim(owner);
+        const owner = await join(context.store, { leaseMs: 200 });
+        // No read lasts longer than the lease: on a busy machine none may be through within this one.
+        const claim = await nextClaim(owner).catch(unlessTooSlow);
         if (claim === undefined) continue;
-        await sleep(50 + round);
+        await sleep(190 + round);
         const next = await join(context.another());
         const racing = owner.settle(claim, published(claim)).then(
           () => (settled += claim.messages.length),

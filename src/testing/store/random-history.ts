@@ -268,7 +268,7 @@ export class RandomHistory {
         const [figures] = await this.#store.admin.relays();
         assert.deepEqual([figures?.pending, figures?.dead], [0, 0], "everything is delivered");
       },
-      { timeoutMs: 15_000 },
+      { timeoutMs: 30_000 },
     );
     await Promise.all(this.#late);
     const [figures] = await this.#store.admin.relays();

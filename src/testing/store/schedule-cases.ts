@@ -43,8 +43,9 @@ export const scheduleCases: readonly StoreCase[] = [
     role,
     name: "delivers scheduled messages of a key in the order of their times, then of their enqueueing",
     async run(context) {
-      const at = Date.now() + 1000;
       const consumer = await joined(context.store);
+      // All of them are enqueued before the first is due.
+      const at = Date.now() + 2000;
       await enqueue(
         context,
         message("c", { deliverAt: new Date(at + 2) }),
@@ -105,7 +106,8 @@ export const scheduleCases: readonly StoreCase[] = [
     role,
     name: "keeps a message whose cancelling transaction rolled back",
     async run(context) {
-      const [one] = await enqueue(context, message(1, { deliverAt: inMs(200) }));
+      // It must not be due before the cancellation has been tried.
+      const [one] = await enqueue(context, message(1, { deliverAt: inMs(2000) }));
       const failing = context.transaction(async (tx) => {
         assert.equal(await createOutbox({ store: context.store }).cancel(tx, one?.id ?? ""), true);
         throw new Error("no");

@@ -43,7 +43,7 @@ async function untilShared(context: StoreContext, consumers: readonly Consumer[]
         LANES,
       );
     },
-    { timeoutMs: 12_000, intervalMs: 20 },
+    { timeoutMs: 30_000, intervalMs: 20 },
   );
 }
 

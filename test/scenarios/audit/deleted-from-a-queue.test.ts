@@ -179,7 +179,7 @@ describe.skipIf(slot.skipped || !hasPostgres())(`${DELETED} of ${COUNT} messages
       await handled(COUNT);
       await until(async () => (await channel.checkQueue(QUEUE)).messageCount === 0, {
         what: "an empty queue",
-        timeoutMs: 30_000,
+        timeoutMs: 60_000,
       });
       await inbox.stop();
 

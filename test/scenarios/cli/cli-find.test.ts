@@ -5,8 +5,8 @@ import { createInbox, createRelay, type NewMessage } from "../../../src/index.ts
 import { createInProcessBus } from "../../../src/brokers/in-process/index.ts";
 import { createMemoryPublisher } from "../../../src/testing/index.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
-import { captureCli } from "../../support/captured-cli.ts";
-import { type CliResult, projectFolder, runCli } from "../../support/run-cli.ts";
+import { type Captured, captureCli } from "../../support/captured-cli.ts";
+import { projectFolder, runCli } from "../../support/run-cli.ts";
 import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
 
 async function enqueue({ pool, outbox }: OutboxDatabase, ...messages: NewMessage[]): Promise<void> {
@@ -57,9 +57,9 @@ describe.skipIf(!hasPostgres())("find and story", () => {
     await payments?.[Symbol.asyncDispose]();
   });
 
-  const find = (...args: string[]): Promise<CliResult> =>
-    runCli(["find", ...args], { env: { TXBOX_DATABASE_URL: orders.url } });
-  const ids = ({ json }: CliResult) => (json as { messages: { id: string }[] }).messages.map(({ id }) => id);
+  const find = (...args: string[]): Promise<Captured> =>
+    captureCli(["find", ...args], { env: { TXBOX_DATABASE_URL: orders.url } });
+  const ids = ({ json }: Captured) => (json as { messages: { id: string }[] }).messages.map(({ id }) => id);
 
   test("find shows messages, newest first, by every filter", async () => {
     const all = await find();

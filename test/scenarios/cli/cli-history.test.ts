@@ -162,7 +162,7 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
         await must("maintain");
         return readdirSync(join(folder.path, "archive")).length === 3;
       },
-      { what: "three archives", timeoutMs: 30_000 },
+      { what: "three archives", timeoutMs: 60_000 },
     );
     expect(readdirSync(join(folder.path, "archive")).toSorted()).toEqual(
       [0, 1, 2].map((n) => `re.message_${n}.jsonl.gz`),
@@ -247,7 +247,7 @@ describe.skipIf(!hasPostgres())("status, blocked, archive and replay", () => {
     writeFileSync(file, "");
     const count = () => readFileSync(file, "utf8").split("\n").length - 1;
     const child = startCli(["replay", "--from", "1h", "--to", "bus", "--rate", "20", "--yes"], options);
-    await until(() => count() >= 10, { what: "the first messages", timeoutMs: 20_000 });
+    await until(() => count() >= 10, { what: "the first messages", timeoutMs: 60_000 });
     child.signal("SIGTERM");
     expect(await child.exited).toMatchObject({ code: 1 });
     const [, sent, after] =

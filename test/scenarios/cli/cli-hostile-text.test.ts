@@ -167,7 +167,7 @@ describe.skipIf(!hasPostgres())("hostile names and texts", () => {
       ["status", "--database-url", `postgres://127.0.0.1:1/${HOSTILE}`],
     ])
       expectHarmless(await captureCli(args, options));
-  }, 120_000);
+  });
 
   test("a script is printed exactly or not at all", async () => {
     const schema = "a\u001B[31mb";

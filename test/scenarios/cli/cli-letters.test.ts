@@ -1,3 +1,4 @@
+import { type Captured, captureCli } from "../../support/captured-cli.ts";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -6,7 +7,7 @@ import { createRelay, type Relay } from "../../../src/index.ts";
 import { createMemoryPublisher, type MemoryPublisher } from "../../../src/testing/index.ts";
 import { until } from "../../harness/index.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
-import { type CliResult, projectFolder, runCli } from "../../support/run-cli.ts";
+import { projectFolder, runCli } from "../../support/run-cli.ts";
 import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
 
 interface Listed {
@@ -39,9 +40,9 @@ describe.skipIf(!hasPostgres())("txbox dead groups, edit and redrive; txbox chan
     await database[Symbol.asyncDispose]();
   });
 
-  const run = (...args: string[]): Promise<CliResult> =>
-    runCli(args, { cwd: folder, env: { TXBOX_DATABASE_URL: database.url } });
-  const must = async (...args: string[]): Promise<CliResult> => {
+  const run = (...args: string[]): Promise<Captured> =>
+    captureCli(args, { cwd: folder, env: { TXBOX_DATABASE_URL: database.url } });
+  const must = async (...args: string[]): Promise<Captured> => {
     const result = await run(...args);
     expect(result.code, result.stderr).toBe(0);
     return result;

@@ -24,7 +24,7 @@ async function json(port: number, path: string): Promise<{ status: number; body:
 async function serves(child: NodeProcess): Promise<void> {
   await until(() => child.stderr.join("\n").includes("Metrics and health at"), {
     what: "metrics that are served",
-    timeoutMs: 30_000,
+    timeoutMs: 60_000,
   });
 }
 
@@ -46,7 +46,7 @@ describe.skipIf(!hasPostgres())("txbox relay --metrics", () => {
     await serves(relay);
     await until(async () => (await get(port, "/metrics")).body.includes('outbox_done_total{relay="look"} 7'), {
       what: "seven published messages",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     const { body } = await get(port, "/metrics");
     expect(body).toContain('outbox_publish_attempts_total{relay="look",result="published"} 7');
@@ -72,7 +72,7 @@ describe.skipIf(!hasPostgres())("txbox relay --metrics", () => {
     const args = ["relay", "--metrics", `${port}`, "--max-age-ms", "1000", "--stop-deadline-ms", "300"];
     await using relay = startCli(args, { cwd: folder.path, env: env() });
     await serves(relay);
-    await until(async () => (await get(port, "/readyz")).status === 503, { what: "not ready", timeoutMs: 20_000 });
+    await until(async () => (await get(port, "/readyz")).status === 503, { what: "not ready", timeoutMs: 60_000 });
     expect(await json(port, "/readyz")).toMatchObject({
       body: {
         status: "not ok",
@@ -84,10 +84,10 @@ describe.skipIf(!hasPostgres())("txbox relay --metrics", () => {
     expect(await json(port, "/healthz")).toMatchObject({ status: 200 });
     await until(
       async () => /outbox_processing_inflight\{relay="stuck"\} [1-9]/.test((await get(port, "/metrics")).body),
-      { what: "messages in hand", timeoutMs: 10_000 },
+      { what: "messages in hand", timeoutMs: 60_000 },
     );
     await database.store.admin.pause("stuck");
-    await until(async () => (await get(port, "/readyz")).status === 200, { what: "ready", timeoutMs: 10_000 });
+    await until(async () => (await get(port, "/readyz")).status === 200, { what: "ready", timeoutMs: 60_000 });
     relay.signal("SIGTERM");
     await relay.waitForExit();
     await database.store.admin.drop("stuck");
@@ -150,7 +150,7 @@ describe.skipIf(!hasPostgres())("txbox exporter", () => {
     });
     await until(async () => (await get(port, "/metrics")).body.includes('outbox_pending_records{relay="look"} 3'), {
       what: "the backlog",
-      timeoutMs: 10_000,
+      timeoutMs: 60_000,
     });
     const { body } = await get(port, "/metrics");
     expect(body).toMatch(/outbox_lag_seconds\{relay="look"\} \d/);
@@ -161,19 +161,19 @@ describe.skipIf(!hasPostgres())("txbox exporter", () => {
     await server.kill();
     await until(async () => (await get(port, "/metrics")).body.includes("txbox_up 0"), {
       what: "txbox_up 0",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     const away = await get(port, "/metrics");
     expect(away.status).toBe(200);
     expect(away.body).not.toMatch(/^outbox_pending_records\{/m);
-    await until(async () => (await get(port, "/readyz")).status === 503, { what: "not ready", timeoutMs: 10_000 });
+    await until(async () => (await get(port, "/readyz")).status === 503, { what: "not ready", timeoutMs: 60_000 });
     expect(await json(port, "/healthz")).toMatchObject({ status: 200 });
     expect(exporter.stderr.join("\n")).toContain("no figures");
 
     await server.restart();
     await until(async () => (await get(port, "/metrics")).body.includes('outbox_pending_records{relay="look"} 3'), {
       what: "figures again",
-      timeoutMs: 30_000,
+      timeoutMs: 60_000,
     });
     exporter.signal("SIGTERM");
     expect(await exporter.waitForExit()).toEqual({ code: 0, signal: null });

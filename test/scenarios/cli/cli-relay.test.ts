@@ -51,7 +51,7 @@ describe.skipIf(!hasPostgres())("txbox relay", () => {
     const { store, enqueue, env } = await prepared("out");
     await enqueue("a", "b");
     await using relay = startCli(["relay", "look", "--publisher", "stdout"], { env });
-    await until(() => relay.stdout.length >= 2, { what: "two messages", timeoutMs: 30_000 });
+    await until(() => relay.stdout.length >= 2, { what: "two messages", timeoutMs: 60_000 });
     await enqueue("c");
     await relay.waitForLine('"key":"c"');
     expect(relay.stdout.map((line) => JSON.parse(line) as object)).toMatchObject([

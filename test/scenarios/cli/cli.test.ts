@@ -6,7 +6,8 @@ import { createPostgresStore } from "../../../src/stores/postgres/postgres-store
 import type { TestDatabase } from "../../harness/index.ts";
 import { until } from "../../harness/index.ts";
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
-import { type CliResult, projectFolder, runCli, startCli } from "../../support/run-cli.ts";
+import { type Captured, captureCli } from "../../support/captured-cli.ts";
+import { projectFolder, runCli, startCli } from "../../support/run-cli.ts";
 
 interface Listed {
   relays: {
@@ -46,8 +47,8 @@ describe.skipIf(!hasPostgres())("txbox on PostgreSQL", () => {
   /** Every test has a schema of its own. */
   const cliOf = (schema: string) => {
     const env = { TXBOX_DATABASE_URL: database.url, TXBOX_SCHEMA: schema };
-    const run = (...args: string[]): Promise<CliResult> => runCli(args, { env });
-    const must = async (...args: string[]): Promise<CliResult> => {
+    const run = (...args: string[]): Promise<Captured> => captureCli(args, { env });
+    const must = async (...args: string[]): Promise<Captured> => {
       const result = await run(...args);
       expect(result.code, result.stderr).toBe(0);
       return result;
@@ -167,7 +168,7 @@ describe.skipIf(!hasPostgres())("txbox on PostgreSQL", () => {
     await must("migrate");
     await drain("watched");
     await using watch = startCli(["status", "--watch", "0.2", "--json"], { env });
-    await until(() => watch.stdout.length >= 3, { what: "three looks", timeoutMs: 20_000 });
+    await until(() => watch.stdout.length >= 3, { what: "three looks", timeoutMs: 60_000 });
     expect(JSON.parse(watch.stdout[2]!)).toMatchObject({ relays: [{ name: "bus" }] });
     watch.signal("SIGINT");
     expect(await watch.waitForExit()).toEqual({ code: 0, signal: null });

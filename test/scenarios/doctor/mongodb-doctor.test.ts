@@ -73,7 +73,7 @@ describe("the doctor on MongoDB", () => {
         fix: "Run `txbox migrate`",
       },
     ]);
-  }, 60_000);
+  });
 
   it("replica_set: a standalone server", async () => {
     expect(await findings("replica_set")).toEqual([]);
@@ -86,7 +86,7 @@ describe("the doctor on MongoDB", () => {
     await without.migrator.migrate();
     expect(await diagnose(without)).toMatchObject([{ check: "replica_set", severity: "info" }]);
     await client.close();
-  }, 60_000);
+  });
 
   it("clock_skew: a process whose clock is wrong", async () => {
     provoked.add("clock_skew");
@@ -99,7 +99,7 @@ describe("the doctor on MongoDB", () => {
       ],
     });
     expect((await runCli(args)).code).toBe(0);
-  }, 60_000);
+  });
 
   it("client_options that weaken transactions", async () => {
     expect(await findings("client_options")).toEqual([]);
@@ -135,13 +135,13 @@ describe("the doctor on MongoDB", () => {
         await filler.insertMany(Array.from({ length: 50 }, () => ({ large })));
         return (await diagnose(createMongoStore({ client: database.client }), { only: ["oplog_window"] })).length > 0;
       },
-      { what: "a full oplog", timeoutMs: 30_000 },
+      { what: "a full oplog", timeoutMs: 60_000 },
     );
     expect(await findings("oplog_window")).toMatchObject([
       { severity: "error", finding: expect.stringMatching(/^The oplog holds [\d.]+ m?s$/) },
     ]);
     await database.client.db("other").dropDatabase();
-  }, 60_000);
+  });
 
   it("stuck_keys, and relays and dead letters that nobody looks after", async () => {
     await using on = await mongoScene(slot.server.url);
@@ -258,20 +258,20 @@ describe("the doctor on MongoDB", () => {
     await client.close();
     await administrator.close();
     rmSync(folder, { recursive: true });
-  }, 60_000);
+  });
 
   it("long_transactions that were left open", async () => {
     await sleep(Math.max(0, 31_000 - (performance.now() - begunAt)));
     expect(await findings("long_transactions")).toMatchObject([
       {
         severity: "warning",
-        finding: expect.stringMatching(/is open for \d+ s/),
+        finding: expect.stringMatching(/is open for \d+ (?:s|min)/),
         fix: expect.stringMatching(/UUID\("[0-9a-f]{32}"\)/),
       },
     ]);
     await forgotten.abortTransaction();
     expect(await findings("long_transactions")).toEqual([]);
-  }, 60_000);
+  });
 
   it("replication_lag and majority: a member that is behind, then away", async () => {
     await using first = await startMongodb({ owned: true, member: true });
@@ -312,7 +312,7 @@ describe("the doctor on MongoDB", () => {
     await second.kill();
     await until(async () => (await diagnose(store, { only: ["majority"] })).length > 0, {
       what: "a member that is away",
-      timeoutMs: 30_000,
+      timeoutMs: 60_000,
     });
     expect(await findings("majority", store)).toMatchObject([
       {
@@ -321,7 +321,7 @@ describe("the doctor on MongoDB", () => {
       },
     ]);
     await client.close();
-  }, 180_000);
+  });
 
   it("was asked for everything that it looks at", () => {
     const all = checkList(createMongoStore({ client: database.client })).map(({ name }) => name);

@@ -14,6 +14,7 @@ import {
   startPgBouncer,
   startPostgres,
   until,
+  withDeadline,
 } from "../../harness/index.ts";
 import { incoming } from "../../support/inbox-delivery.ts";
 import { runCli } from "../../support/run-cli.ts";
@@ -70,14 +71,14 @@ function fresh(): Promise<OutboxDatabase> {
   return outboxDatabase({ serverUrl: slot.server.url });
 }
 
-/** Rows written so far by the sessions of its pool, each of which would report its own only after a while. */
-async function written(on: OutboxDatabase): Promise<number> {
-  const clients = await Promise.all(Array.from({ length: on.pool.totalCount }, () => on.pool.connect()));
-  for (const client of clients) {
-    await client.query("select pg_stat_force_next_flush()");
-    client.release();
-  }
-  return Number(await on.value("select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_user_tables"));
+/** All tables and what is in them, with the transactions that wrote or locked it: one that was written again differs. */
+async function everyRowOf(of: OutboxDatabase): Promise<string> {
+  const tables = await of.query<{ name: string }>(
+    `select c.oid::regclass::text as name, c.xmin::text from pg_class c
+     where c.relkind in ('r', 'S') and c.relnamespace = 'txbox'::regnamespace order by c.oid`,
+  );
+  const rows = tables.map(({ name }) => of.query(`select ctid, xmin, xmax, t.* from ${name} t order by ctid`));
+  return JSON.stringify([tables, await Promise.all(rows)]);
 }
 
 const as = (url: string, user: string): string => Object.assign(new URL(url), { username: user }).href;
@@ -144,7 +145,7 @@ describe("the doctor on PostgreSQL", () => {
     ]);
     await pool.end();
     expect(await findings("standby")).toEqual([]);
-  }, 60_000);
+  });
 
   it("replication_slots: one that nobody reads, and one that holds too much", async () => {
     expect(await findings("replication_slots")).toEqual([]);
@@ -181,7 +182,7 @@ describe("the doctor on PostgreSQL", () => {
     );
     await until(async () => (await diagnose(starved.store, { only: ["vacuum"] })).length === 2, {
       what: "statistics",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     expect((await findings("vacuum", starved.store)).map(({ finding }) => finding)).toEqual([
       "autovacuum is off",
@@ -219,7 +220,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("connections", createPostgresStore({ client: plain }))).toHaveLength(1);
     for (const one of held) one.release();
     await Promise.all([pool.end(), few.end(), plain.end()]);
-  }, 60_000);
+  });
 
   it.for(["+2h", "-10s"])("clock_skew: a process whose clock is wrong by %s", async (offset) => {
     provoked.add("clock_skew");
@@ -443,7 +444,7 @@ describe("the doctor on PostgreSQL", () => {
       { severity: "info", finding: expect.stringMatching(/log has 2\d segments/) },
     ]);
     await eager.end();
-  }, 60_000);
+  });
 
   it("relays that are paused, that nobody runs, that do not get on, and dead letters that are old", async () => {
     await using on = await fresh();
@@ -524,10 +525,12 @@ describe("the doctor on PostgreSQL", () => {
 
   it("changes nothing, bounds each check, and lets none hide another", async () => {
     await using on = await fresh();
-    const before = await written(on);
-    expect(before).toBeGreaterThan(0);
-    await diagnose(on.store);
-    const store = on.store;
+    const { store } = on;
+    await on.enqueue(series("a", 3));
+    await createRelay({ store, name: "r", publisher: createMemoryPublisher() }).drainOnce();
+    const before = await everyRowOf(on);
+    expect(before).toMatch(/\bn\W+3\b/);
+    await diagnose(store);
     const hanging: Store = {
       ...store,
       checks: [
@@ -543,12 +546,12 @@ describe("the doctor on PostgreSQL", () => {
         ...(store.checks ?? []),
       ],
     };
-    const begun = performance.now();
-    const found = await diagnose(hanging, { timeoutMs: 500 });
-    expect(performance.now() - begun).toBeLessThan(10_000);
+    // Enough for every other check.
+    const timeoutMs = 3000;
+    const found = await withDeadline(diagnose(hanging, { timeoutMs }), 60_000, "the findings");
     expect(found.map(({ check }) => check).sort()).toEqual(["durability", "hangs", "throws"]);
-    expect(found.find(({ check }) => check === "hangs")?.finding).toMatch(/no answer within 500 ms/);
-    expect(await written(on)).toBe(before);
+    expect(found.find(({ check }) => check === "hangs")?.finding).toMatch(/no answer within 3000 ms/);
+    expect(await everyRowOf(on)).toEqual(before);
   });
 
   it("long_transactions and prepared_transactions that were left open", async () => {
@@ -558,13 +561,13 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("long_transactions", store)).toMatchObject([
       {
         severity: "warning",
-        finding: expect.stringMatching(/idle in transaction\) is open for \d+ s; its last command: BEGIN$/),
+        finding: expect.stringMatching(/idle in transaction\) is open for \d+ (?:s|min); its last command: BEGIN$/),
         fix: expect.stringMatching(/pg_terminate_backend\(\d+\)/),
       },
     ]);
     expect(await findings("prepared_transactions", store)).toMatchObject([
       {
-        finding: expect.stringMatching(/left 'behind' is open for \d+ s/),
+        finding: expect.stringMatching(/left 'behind' is open for \d+ (?:s|min)/),
         fix: expect.stringMatching(/rollback prepared 'left ''behind'''; or/),
       },
     ]);
@@ -573,7 +576,7 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("long_transactions", store)).toEqual([]);
     expect(await findings("prepared_transactions", store)).toEqual([]);
     await pool.end();
-  }, 60_000);
+  });
 
   it("was asked for everything that it looks at", () => {
     const all = checkList(database.store).map(({ name }) => name);

@@ -88,7 +88,7 @@ test("kept running, it takes orders once each and refuses nonsense, until Ctrl-C
     const { status } = (await (await fetch(`${url}/mine`)).json()) as { status: string };
     return status === "paid";
   };
-  await until(isPaid, { what: "the payment", timeoutMs: 20_000, intervalMs: 100 });
+  await until(isPaid, { what: "the payment", timeoutMs: 60_000, intervalMs: 100 });
 
   show.signal("SIGINT");
   expect(await show.waitForExit()).toEqual({ code: 0, signal: null });

@@ -4,9 +4,10 @@ import { fuzzBroker } from "../../fuzz/fuzz-broker.ts";
 import { fuzzStore } from "../../fuzz/fuzz-store.ts";
 import { STORES } from "../../fuzz/store-target.ts";
 import { inCi, ServerUnavailableError } from "../../harness/index.ts";
+import { isLong } from "../../support/is-long.ts";
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
 
-const COUNT = 300;
+const COUNT = isLong ? 1000 : 150;
 /** Another one each day; `npm run fuzz -- --seed` repeats it. */
 const SEED = Math.floor(Date.now() / 86_400_000);
 

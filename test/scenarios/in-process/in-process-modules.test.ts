@@ -95,7 +95,7 @@ describe.skipIf(!hasPostgres())("modules of one application", () => {
     }
     const paid = async () =>
       (await ordersPool.query<{ n: string }>("select count(*) n from orders where paid = 1")).rows[0]?.n === "40";
-    await until(paid, { what: "40 paid orders", timeoutMs: 20_000 });
+    await until(paid, { what: "40 paid orders", timeoutMs: 60_000 });
     expect((await ordersPool.query("select paid, count(*)::int from orders group by 1")).rows).toEqual([
       { paid: 1, count: 40 },
     ]);
@@ -113,7 +113,7 @@ describe.skipIf(!hasPostgres())("modules of one application", () => {
           "select count(*) n from txbox.receipt where consumer = 'search' and status = 'failed'",
         )
       ).rows[0]?.n === "40";
-    await until(failed, { what: "40 failures of search", timeoutMs: 20_000 });
+    await until(failed, { what: "40 failures of search", timeoutMs: 60_000 });
     for (const relay of relays) await relay.stop();
     for (const inbox of [paymentsInbox, ordersInbox, searchInbox]) await inbox.stop();
   });
@@ -148,7 +148,7 @@ describe.skipIf(!hasPostgres())("modules of one application", () => {
       backoff: { baseMs: 10, maxMs: 50 },
     });
     await relay.start();
-    await until(async () => seen.length === 6, { what: "six handled", timeoutMs: 15_000 });
+    await until(async () => seen.length === 6, { what: "six handled", timeoutMs: 60_000 });
     await relay.stop();
     expect(seen).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}:orders:${i}`));
     const receipts = await paymentsPool.query("select status, max(attempts) from stored.receipt group by 1");

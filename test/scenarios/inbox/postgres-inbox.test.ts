@@ -372,12 +372,14 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
   });
 
   it("refuses what a handler left running after it ended", async () => {
-    const left: Promise<unknown>[] = [];
+    const refusals: Promise<unknown>[] = [];
     await open().handle(incoming(), async (tx) => {
       await effect(tx, "in time");
-      left.push(sleep(20).then(() => effect(tx, "left behind")));
+      // It may be refused while the commit is still under way.
+      const left = sleep(20).then(() => effect(tx, "left behind"));
+      refusals.push(left.catch((error: unknown) => error));
     });
-    await expect(left[0]).rejects.toThrow(/over|closed|transaction is needed/);
+    expect(String(await refusals[0])).toMatch(/^\w*Error: .*(?:over|closed|transaction is needed)/);
     expect(await effects()).toEqual(["in time"]);
   });
 

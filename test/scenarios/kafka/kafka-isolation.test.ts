@@ -103,7 +103,7 @@ ofEach("a %s of two topics", SIDE_BY_SIDE, (kind) => {
     // Longer than the session, and than a look at the topics lasts.
     for (let n = 1; n <= 16; n++) {
       await send(living, `l-${n}`);
-      await until(() => got.includes(`l-${n}`), { what: "the living topic", timeoutMs: 2000 });
+      await until(() => got.includes(`l-${n}`), { what: "the living topic", timeoutMs: 10_000 });
       await new Promise((resolve) => setTimeout(resolve, 400));
     }
     const sum = async (): Promise<bigint> => {
@@ -123,7 +123,7 @@ ofEach("a %s of two topics", SIDE_BY_SIDE, (kind) => {
     await send(deleted, ...Array.from({ length: 20 }, (_, n) => `new-${n}`));
     await until(() => new Set(got.filter((one) => one.startsWith("new-"))).size === 20, {
       what: "the topic that is back, with one partition more",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     await until(() => events.at(-1)?.type === "recovered", { what: "all being well" });
     await send(living, "l-last");
@@ -142,7 +142,7 @@ ofEach("a %s of two topics", SIDE_BY_SIDE, (kind) => {
         await send(topic, ...Array.from({ length: 20 }, (_, n) => `${n}-${Math.random()}`));
         return (await offsetOf(slot.server.brokers, `g-${topic}`, topic, 4)).offset > 0n;
       },
-      { what: "the fifth partition", timeoutMs: 20_000, intervalMs: 500 },
+      { what: "the fifth partition", timeoutMs: 60_000, intervalMs: 500 },
     );
     expect(got.length).toBeGreaterThan(20);
   });
@@ -162,8 +162,8 @@ ofEach("a dead letter of a %s", SIDE_BY_SIDE, (kind) => {
       await createTopic(brokers, `${topic}.dead`, 1, { "max.message.bytes": String(limit) });
       const { got, events } = await read(kind, `g-${topic}`, [topic]);
       await send(topic, body, "fine");
-      await until(() => got.includes("fine"), { what: "what comes after it", timeoutMs: 20_000 });
-      await until(() => events.some(({ type }) => type === "dead"), { what: "the dead letter", timeoutMs: 20_000 });
+      await until(() => got.includes("fine"), { what: "what comes after it", timeoutMs: 60_000 });
+      await until(() => events.some(({ type }) => type === "dead"), { what: "the dead letter", timeoutMs: 60_000 });
       const letters = await lettersOf(topic, forms.length);
       const formOf = ({ value, headers }: (typeof letters)[number]): string => {
         const isBody = value?.equals(body) === true && headers["content-type"] === BYTES["content-type"];
@@ -184,7 +184,7 @@ ofEach("a dead letter of a %s", SIDE_BY_SIDE, (kind) => {
     await createTopic(brokers, `${topic}.dead`, 1, { "cleanup.policy": "compact" });
     const { got } = await read(kind, `g-${topic}`, [topic]);
     await kcatSend(brokers, topic, ["bad one", "fine"], { headers: BYTES });
-    await until(() => got.includes("fine"), { what: "what comes after it", timeoutMs: 20_000 });
+    await until(() => got.includes("fine"), { what: "what comes after it", timeoutMs: 60_000 });
     const [letter] = await lettersOf(topic, 1);
     expect(letter?.headers).toMatchObject({ "dead-topic": topic, "dead-offset": "0" });
   });

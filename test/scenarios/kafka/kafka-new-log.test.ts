@@ -85,7 +85,7 @@ async function makeAnew(topic: string, partitions = 1): Promise<void> {
 
 async function arrive({ got }: World, values: readonly string[]): Promise<void> {
   const missing = (): string[] => values.filter((value) => !got.includes(value));
-  await until(() => missing().length === 0, { what: "all messages", timeoutMs: 20_000 }).catch(() => undefined);
+  await until(() => missing().length === 0, { what: "all messages", timeoutMs: 60_000 }).catch(() => undefined);
   expect(missing()).toEqual([]);
 }
 
@@ -93,7 +93,7 @@ const committed = (topic: string): Promise<bigint> =>
   offsetOf(slot.server.brokers, topic, topic).then(({ offset }) => offset);
 
 async function committedUntil(topic: string, offset: bigint): Promise<void> {
-  await until(async () => (await committed(topic)) === offset, { what: `offset ${offset}`, timeoutMs: 10_000 });
+  await until(async () => (await committed(topic)) === offset, { what: `offset ${offset}`, timeoutMs: 60_000 });
 }
 
 /** The server loses the later half of what is in a partition, as a new leader that had not seen it. */

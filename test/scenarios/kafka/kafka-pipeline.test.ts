@@ -71,7 +71,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     for (const key of ["a", "b"]) await kcatSend(at.brokers, at.input, ["1", "2", "3"], { key });
     await until(async () => (await kcatRead(at.brokers, at.output)).length === 6, {
       what: "outputs",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     const got = await kcatRead(at.brokers, at.output);
     for (const key of ["a", "b"]) expect(text(got.filter((one) => one.key === key))).toEqual(["2", "4", "6"]);
@@ -86,7 +86,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     const seen: string[] = [];
     const pipeline = at.pipeline(({ payload }) => void seen.push(String(payload)));
     await pipeline.start();
-    await until(() => seen.includes("end"), { what: "the last record", timeoutMs: 20_000 });
+    await until(() => seen.includes("end"), { what: "the last record", timeoutMs: 60_000 });
     expect(seen).toEqual(["0", "2", "4", "6", "8", "end"]);
     expect(await readBySubscriber(at.brokers, at.input)).toEqual(seen);
     expect(seen).toEqual(text(await kcatRead(at.brokers, at.input)).map((one) => JSON.parse(one) as string));
@@ -106,7 +106,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     await kcatSend(at.brokers, at.input, ["1", "2", "3"]);
     await until(async () => (await kcatRead(at.brokers, at.output)).length >= 3, {
       what: "outputs",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     expect(text(await kcatRead(at.brokers, at.output))).toEqual(['"1-0"', '"2-3"', '"3-4"']);
   });
@@ -123,7 +123,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     await kcatSend(at.brokers, at.input, ["1", "2", "{ not JSON", "3", "4", "5", "6"]);
     await until(async () => text(await kcatRead(at.brokers, at.output)).includes("6"), {
       what: "the last output",
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
     expect(text(await kcatRead(at.brokers, at.output))).toEqual(["1", "6"]);
     const dead = await kcatRead(at.brokers, `${at.input}.dead`);
@@ -153,7 +153,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     let process = child();
     for (let kills = 0; kills < 4; kills++) {
       const before = process;
-      await until(() => before.stdout.length >= 3, { what: "work before a kill", timeoutMs: 20_000 });
+      await until(() => before.stdout.length >= 3, { what: "work before a kill", timeoutMs: 60_000 });
       // The next one is there already, waiting for the dead one's partitions.
       process = child();
       await process.waitForLine("started");
@@ -178,7 +178,7 @@ describe.skipIf(slot.skipped)("consume → process → produce in one Kafka tran
     const seen: HandledMessage[] = [];
     await at.pipeline((message) => void seen.push(message)).start();
     await kcatSend(at.brokers, at.input, ['{"plain":true}'], { headers: { tenant: "t-1" } });
-    await until(() => seen.length === 1, { what: "the message", timeoutMs: 20_000 });
+    await until(() => seen.length === 1, { what: "the message", timeoutMs: 60_000 });
     expect(seen[0]).toMatchObject({
       type: at.input,
       stream: at.input,
@@ -197,7 +197,7 @@ async function readBySubscriber(brokers: string[], topic: string): Promise<strin
     seen.push(JSON.parse(Buffer.from(body as Uint8Array).toString()) as string);
     return { status: "done" };
   });
-  await until(() => seen.includes("end"), { what: "the last record", timeoutMs: 20_000 });
+  await until(() => seen.includes("end"), { what: "the last record", timeoutMs: 60_000 });
   await subscriber.stop();
   await Promise.all([consumer.close(), producer.close()]);
   return seen;

@@ -52,13 +52,13 @@ describe.skipIf(!hasPostgres())("a Kafka consumer group that changes in mid-flow
     const writing = write(database);
 
     const first = consumer("first");
-    await until(async () => (await by("first")) > 500, { what: "effects of the first", timeoutMs: 30_000 });
+    await until(async () => (await by("first")) > 500, { what: "effects of the first", timeoutMs: 60_000 });
     const second = consumer("second");
-    await until(async () => (await by("second")) > 500, { what: "effects of the second", timeoutMs: 30_000 });
+    await until(async () => (await by("second")) > 500, { what: "effects of the second", timeoutMs: 60_000 });
     await first.kill("SIGKILL");
     const atKill = await by("second");
     const third = consumer("third");
-    await until(async () => (await by("third")) > 500, { what: "effects of the third", timeoutMs: 30_000 });
+    await until(async () => (await by("third")) > 500, { what: "effects of the third", timeoutMs: 60_000 });
     expect(await by("second")).toBeGreaterThan(atKill);
     second.signal("SIGTERM");
     await writing;

@@ -39,7 +39,7 @@ describe("a relay whose client has never been connected", () => {
     await relay.start();
     await until(() => errors.length >= 3, { what: "attempts to connect" });
     await server.restart();
-    await until(() => sent.length > 0, { what: "delivery", timeoutMs: 10_000 });
+    await until(() => sent.length > 0, { what: "delivery", timeoutMs: 60_000 });
     expect(sent).toEqual(["k"]);
   });
 });

@@ -152,7 +152,7 @@ it.for(BY)(
           await store.admin.requeue({ all: true });
           return (await store.admin.relays())[0]?.pending === 0;
         },
-        { what: "delivery", timeoutMs: 20_000 },
+        { what: "delivery", timeoutMs: 60_000 },
       );
       await second.stop();
       await store.maintenance.run();

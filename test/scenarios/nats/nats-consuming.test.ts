@@ -94,7 +94,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     const begun = performance.now();
     await (await subscriber()).start("c", handle);
     await until(40);
-    expect(performance.now() - begun).toBeLessThan(5000);
+    expect(performance.now() - begun).toBeLessThan(FOR_EVER_MS / 4);
     expect(idsOf(got)).toHaveLength(40);
     firstsInOrder(got, sent, ["a", "b"]);
   });
@@ -143,7 +143,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     firstsInOrder(got, sent, keys);
     expect(events.filter(({ type }) => type === "dead" || type === "retry")).toEqual([]);
     expect(events.some(({ type }) => type === "recovered")).toBe(true);
-  }, 90_000);
+  });
 
   it("hands nothing on before it knows what was lost, though an old request brings messages at once", async () => {
     const slow = delayed(await world.connect(), 300);

@@ -75,7 +75,7 @@ describe.skipIf(!hasPostgres() || rabbitmq.skipped)("what is told on the way of 
       const message = { stream: queue, type: "order_placed", key: "o-1", payload: { n: 1 } };
       const placed = await inTransaction(pool, (tx) => outbox.enqueue(tx, message));
       await relay.start();
-      await until(() => heard["txbox:subscriber:dead"].length > 0, { what: "a dead letter", timeoutMs: 20_000 });
+      await until(() => heard["txbox:subscriber:dead"].length > 0, { what: "a dead letter", timeoutMs: 60_000 });
       await until(() => heard["txbox:subscriber:receive:end"].length === 2, { what: "both received" });
       await store.admin.pause("out");
       await until(() => heard["txbox:relay:paused"].length > 0, { what: "the pause" });

@@ -57,7 +57,7 @@ describe.skipIf(skipped)("Prometheus beside relays and the exporter", () => {
       () => [first, second, exporter].every(({ stderr }) => stderr.join().includes("Metrics and health at")),
       {
         what: "three processes that serve metrics",
-        timeoutMs: 30_000,
+        timeoutMs: 60_000,
       },
     );
     const targets = {
@@ -71,7 +71,7 @@ describe.skipIf(skipped)("Prometheus beside relays and the exporter", () => {
     const fires = (name: string, wanted = true) =>
       until(async () => (await server.firing()).some((alert) => alert.name === name) === wanted, {
         what: `${name} ${wanted ? "fires" : "is over"}`,
-        timeoutMs: 20_000,
+        timeoutMs: 60_000,
         intervalMs: 200,
       });
 
@@ -83,7 +83,7 @@ describe.skipIf(skipped)("Prometheus beside relays and the exporter", () => {
     expect(await value(server, "sum(outbox_processing_inflight)")).toBe(0);
     expect(await value(server, "outbox_relay_processes")).toBe(2);
     // Before the first scrape there is no exporter.
-    await until(async () => (await server.firing()).length === 0, { what: "no alert", timeoutMs: 10_000 });
+    await until(async () => (await server.firing()).length === 0, { what: "no alert", timeoutMs: 60_000 });
 
     // The broker is away: the lag rises, no attempt is counted, an alert fires, and is over when the broker is back.
     await redis.server.kill();

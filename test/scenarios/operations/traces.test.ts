@@ -80,7 +80,7 @@ const placed = (stream: string, n: number): NewMessage => ({
 
 async function ended(name: string, count = 1): Promise<ReadableSpan[]> {
   const found = () => tracing.spans().filter((span) => span.name === name);
-  await until(() => found().length >= count, { what: `${count} spans ${name}`, timeoutMs: 20_000 });
+  await until(() => found().length >= count, { what: `${count} spans ${name}`, timeoutMs: 60_000 });
   return found();
 }
 

@@ -23,7 +23,7 @@ describe.skipIf(!hasPostgres())("an archive is written by one process at a time"
       await Promise.all(Array.from({ length: 4 }, () => maintain(archive)));
       return !(await segments()).includes(3);
     };
-    await until(all, { what: "four segments to go", timeoutMs: 20_000 });
+    await until(all, { what: "four segments to go", timeoutMs: 60_000 });
     expect(opened.toSorted()).toEqual(["message_0", "message_1", "message_2", "message_3"]);
   });
 

@@ -107,7 +107,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     cutAfter(4);
     const large = { key: "a", n: 21, pad: "x".repeat(400) };
     await database.enqueue([large, ...series("a", 29, 22)]);
-    await until(() => publisher.firsts("a").length === 50, { what: "all of them", timeoutMs: 5000 });
+    await until(() => publisher.firsts("a").length === 50, { what: "all of them" });
     expect(publisher.firsts("a")).toEqual(upTo(50));
   });
 
@@ -128,7 +128,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
       where datname = current_database() and query like '%; copy (%' and wait_event_type = 'Lock'`;
     await until(async () => (await database.value(killed)) === "1", { what: "a page that waits" });
     await other.query("commit");
-    await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
+    await until(() => publisher.firsts("a").length === 20, { what: "all of them" });
     expect(publisher.firsts("a")).toEqual(upTo(20));
     await relay.stop();
     await pool.end();
@@ -148,7 +148,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     relay = relayOn(pool, { batchSize: 2 });
     await database.enqueue(series("a", 20));
     await relay.start();
-    await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
+    await until(() => publisher.firsts("a").length === 20, { what: "all of them" });
     await relay.stop();
     await pool.end();
     process.off("unhandledRejection", hear);
@@ -171,7 +171,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     relay = relayOn(client, { batchSize: 10 });
     await database.enqueue(series("a", 20));
     await relay.start();
-    await until(() => publisher.firsts("a").length === 20, { what: "all of them", timeoutMs: 5000 });
+    await until(() => publisher.firsts("a").length === 20, { what: "all of them" });
     expect(publisher.firsts("a")).toEqual(upTo(20));
     expect(left).toEqual([]);
   });
@@ -187,7 +187,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     relay = relayOn(pool, { batchSize: 10 });
     await database.enqueue(series("a", 30));
     await relay.start();
-    await until(() => publisher.firsts("a").length === 30, { what: "all of them", timeoutMs: 5000 });
+    await until(() => publisher.firsts("a").length === 30, { what: "all of them" });
     expect(publisher.firsts("a")).toEqual(upTo(30));
     await relay.stop();
     await pool.end();
@@ -221,7 +221,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     await relay.start();
     // Small ones, so that it reads several batches at once from now on.
     await database.enqueue(series("a", 1000));
-    await until(() => count === 1000, { what: "small messages", timeoutMs: 30_000 });
+    await until(() => count === 1000, { what: "small messages", timeoutMs: 60_000 });
     const before = held.at(-1)!;
     await using writer = await database.connect();
     await writer.query("begin");
@@ -232,7 +232,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
         Array.from({ length: 10 }, () => message),
       );
     await writer.query("commit");
-    await until(() => count === 1000 + large, { what: "large messages", timeoutMs: 30_000 });
+    await until(() => count === 1000 + large, { what: "large messages", timeoutMs: 60_000 });
     expect(Math.max(...held) - before).toBeLessThan(20_000_000);
   });
 });

@@ -50,7 +50,7 @@ describe.skipIf(slot.skipped)("a database that is killed", () => {
   async function settledOnce(count: number): Promise<void> {
     await until(async () => (await database.store.admin.relays())[0]?.pending === 0, {
       what: "settling",
-      timeoutMs: 15_000,
+      timeoutMs: 60_000,
     });
     expect((await database.store.admin.relays())[0]?.published).toBe(BigInt(count));
     expect(await database.value("select sum(messages)::int from txbox.batch")).toBe(count);
@@ -60,7 +60,7 @@ describe.skipIf(slot.skipped)("a database that is killed", () => {
   }
 
   const arrive = (key: string, count: number) =>
-    until(() => publisher.firsts(key).length >= count, { what: `${count} of ${key}`, timeoutMs: 20_000 });
+    until(() => publisher.firsts(key).length >= count, { what: `${count} of ${key}`, timeoutMs: 60_000 });
 
   it("in mid-batch: the relay comes back by itself; nothing is lost, nothing is settled twice", async () => {
     await database.enqueue(series("a", 100));
@@ -163,7 +163,7 @@ describe.skipIf(slot.skipped)("a database that is killed", () => {
       await server.restart();
     }
     const kept = (await database.query<{ n: number }>("select n from business order by n")).map((row) => row.n);
-    await until(() => publisher.firsts("a").length >= kept.length, { what: "all that stayed", timeoutMs: 20_000 });
+    await until(() => publisher.firsts("a").length >= kept.length, { what: "all that stayed", timeoutMs: 60_000 });
     expect(publisher.firsts("a")).toEqual(kept);
   });
 

@@ -128,7 +128,7 @@ describe.skipIf(slot.skipped)("promotions at random", () => {
         await until(
           async () =>
             (await pool.query("select pg_is_in_recovery() as r").catch(() => undefined))?.rows[0]?.r === false,
-          { what: "promotion", timeoutMs: 30_000 },
+          { what: "promotion", timeoutMs: 60_000 },
         );
         // One dies with the old server, one is paused and finds out late, the others at once.
         owners = owners.filter((owner) => owner !== dying);

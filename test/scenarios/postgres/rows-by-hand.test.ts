@@ -99,7 +99,10 @@ describe.skipIf(!hasPostgres())("rows that a writer's role inserts by hand", () 
       };
     }
     await database.query(`create role ${role} login`);
-    await database.query(database.store.grants({ writer: role }));
+    const grants = database.store.grants({ writer: role }).split("\n");
+    // What a later migration adds is not there yet.
+    const known = grants.filter((line) => migrations === undefined || !/_v1|lane_of/.test(line));
+    await database.query(known.join("\n"));
     const url = new URL(database.url);
     url.username = role;
     writer = openPool(url.href, 1);
@@ -157,7 +160,7 @@ describe.skipIf(!hasPostgres())("rows that a writer's role inserts by hand", () 
   const arrived = (count: number) =>
     until(() => new Set(good).size === count, {
       what: `${count} good messages (${errors[0] ?? "no error"})`,
-      timeoutMs: 20_000,
+      timeoutMs: 60_000,
     });
 
   it.each(["node-postgres", "postgres.js"] as const)(
@@ -209,7 +212,7 @@ describe.skipIf(!hasPostgres())("rows that a writer's role inserts by hand", () 
       await until(async () => (await deadIds()).length === readable.length, { what: "dead letters" });
       rule = () => undefined;
       expect(await database.store.admin.requeue({ all: true })).toBe(readable.length);
-      await until(() => sent.length === readable.length, { what: "requeued ones", timeoutMs: 20_000 });
+      await until(() => sent.length === readable.length, { what: "requeued ones", timeoutMs: 60_000 });
       expect(sent.toSorted()).toEqual(readable.toSorted());
       expect(errors).toEqual([]);
     },

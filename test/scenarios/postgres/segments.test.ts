@@ -33,7 +33,7 @@ describe.skipIf(!hasPostgres())("segments are rotated and dropped", () => {
   const segments = async (): Promise<number[]> =>
     (await database.query<{ n: string }>("select n from txbox.segment order by n")).map(({ n }) => Number(n));
   const arrive = (key: string, count: number) =>
-    until(() => publisher.firsts(key).length >= count, { what: `${count} of ${key}`, timeoutMs: 5000 });
+    until(() => publisher.firsts(key).length >= count, { what: `${count} of ${key}` });
 
   it("while messages flow: nothing is lost, old segments go", async () => {
     await start();

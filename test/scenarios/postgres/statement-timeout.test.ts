@@ -55,7 +55,7 @@ describe.skipIf(!hasPostgres())("a statement_timeout that is too short for a who
     await slowDown("parked", "insert", 0.005);
     publisher.rule = () => ({ status: "failed", error: new Error("not now") });
     await relay({ backoff: { baseMs: 3_600_000, maxMs: 3_600_000 } }).start();
-    await until(async () => (await counted("parked")) === COUNT, { what: "all parked", timeoutMs: 20_000 });
+    await until(async () => (await counted("parked")) === COUNT, { what: "all parked", timeoutMs: 60_000 });
   });
 
   it("carries out commands in smaller parts", async () => {
@@ -72,7 +72,7 @@ describe.skipIf(!hasPostgres())("a statement_timeout that is too short for a who
       async () => (await counted("parked")) === 0 && (await counted("dead where command is not null")) === 0,
       {
         what: "all requeued and delivered",
-        timeoutMs: 20_000,
+        timeoutMs: 60_000,
       },
     );
     expect(new Set(publisher.sent.map(({ key }) => key)).size).toBe(COUNT);
@@ -90,7 +90,7 @@ describe.skipIf(!hasPostgres())("a statement_timeout that is too short for a who
     await first.drainOnce();
     expect(await counted("dead where state = 'requeued'")).toBe(COUNT);
     // Sessions report what they read when they have been idle for a while, at the latest when they end.
-    await until(async () => Number(await database.value(reads)) > COUNT, { what: "the figures", timeoutMs: 15_000 });
+    await until(async () => Number(await database.value(reads)) > COUNT, { what: "the figures", timeoutMs: 60_000 });
     await new Promise((resolve) => setTimeout(resolve, 1500));
     expect(Number(await database.value(reads))).toBeLessThan(COUNT * 50);
   });

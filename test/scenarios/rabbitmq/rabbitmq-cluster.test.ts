@@ -320,7 +320,7 @@ describe.skipIf(slot === undefined || slot.skipped)("a RabbitMQ cluster of three
         // The classic queue is away and the other one is full: the third gets all of its messages.
         await until(async () => (await takeAll(observer, "quorum", got.quorum)) >= 50 * KEYS_EACH, {
           what: "the messages of the route that is there",
-          timeoutMs: 30_000,
+          timeoutMs: 60_000,
         });
         await sleep(3000);
         await a.restart();

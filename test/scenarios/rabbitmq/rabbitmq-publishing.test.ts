@@ -136,7 +136,7 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
           left = left.filter((_, i) => results[i]?.status !== "published");
           return left.length === 0;
         },
-        { what: "all messages to go out", timeoutMs: 20_000, intervalMs: 5 },
+        { what: "all messages to go out", timeoutMs: 60_000, intervalMs: 5 },
       );
       await until(() => got.length >= 40, { what: "all messages to arrive" });
       await Promise.all(acks);

@@ -121,7 +121,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("a relay with one route of Rabbi
     await write(good, 1, EACH);
     await arrived(good, KEYS * EACH);
     // Tried more often than there are attempts.
-    await until(() => ofType("route_out").length > MAX_ATTEMPTS + 2, { what: "attempts", timeoutMs: 30_000 });
+    await until(() => ofType("route_out").length > MAX_ATTEMPTS + 2, { what: "attempts", timeoutMs: 60_000 });
     expect(relay?.state().routesOut).toMatchObject([{ route: `${exchange}/${bad}` }]);
     expect(relay?.state().routesOut[0]?.error).toContain("refuses messages");
     await arrived(bad, KEYS * EACH);
@@ -145,7 +145,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("a relay with one route of Rabbi
     await write(bad, 6, EACH);
     await write(good, 1, EACH);
     await arrived(good, KEYS * EACH);
-    await until(() => ofType("route_out").length > MAX_ATTEMPTS + 2, { what: "attempts", timeoutMs: 30_000 });
+    await until(() => ofType("route_out").length > MAX_ATTEMPTS + 2, { what: "attempts", timeoutMs: 60_000 });
     await makeQueue(bad);
     await arrived(bad, KEYS * EACH);
     await expectAllInOrder(bad);

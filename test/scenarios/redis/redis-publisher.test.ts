@@ -102,7 +102,7 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
           left = left.filter((_, i) => results[i]?.status !== "published");
           return left.length === 0;
         },
-        { what: "publishing", intervalMs: 5, timeoutMs: 20_000 },
+        { what: "publishing", intervalMs: 5, timeoutMs: 60_000 },
       );
     }
     await killing;
@@ -192,7 +192,7 @@ describe.skipIf(slot.skipped).each(["ioredis", "node-redis"] as const)("Redis pu
     await inside.command("REPLICAOF", "127.0.0.1", String(slot.server.port));
     await until(async () => statuses(await careful.publish([sample("orders", 2)], never))[0] === "published", {
       what: "a replica that confirms",
-      timeoutMs: 15_000,
+      timeoutMs: 60_000,
     });
     expect((await bodies("orders", inside)).at(-1)?.body).toBe("2");
 

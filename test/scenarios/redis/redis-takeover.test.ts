@@ -76,11 +76,11 @@ describe.skipIf(slot.skipped)("processes that read one Redis stream", () => {
       return children.find(({ pid, running }) => running && busy?.includes(`:${pid}:`) === true);
     };
     const handledSoFar = async (): Promise<number> => Number(await probe.command("LLEN", `${stream}:log`));
-    await until(async () => (await handledSoFar()) > 300, { what: "the first messages", timeoutMs: 20_000 });
+    await until(async () => (await handledSoFar()) > 300, { what: "the first messages", timeoutMs: 60_000 });
     const frozen = await until(reader, { what: "a reader to freeze" });
     frozen.pause();
     const before = await handledSoFar();
-    await until(async () => (await handledSoFar()) > before + 300, { what: "the next reader", timeoutMs: 20_000 });
+    await until(async () => (await handledSoFar()) > before + 300, { what: "the next reader", timeoutMs: 60_000 });
     frozen.resume();
     await sleep(200);
     const killed = await until(async () => (await reader()) ?? false, { what: "a reader to kill" });
@@ -135,7 +135,7 @@ describe.skipIf(slot.skipped)("processes that read one Redis stream", () => {
       for (; deaths < 12 && (await dead()) === 0; deaths++) {
         const child = await redisReader(config, "poisoned");
         onTestFinished(async () => void (await child.kill()));
-        await until(async () => !child.running || (await dead()) > 0, { what: "a death", timeoutMs: 15_000 });
+        await until(async () => !child.running || (await dead()) > 0, { what: "a death", timeoutMs: 60_000 });
         if (child.running) break;
       }
       expect(deaths).toBe(5);

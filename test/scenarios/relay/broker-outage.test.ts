@@ -51,7 +51,7 @@ describe.skipIf(!hasPostgres())(`a broker that is out for ${OUTAGE_MS / 1000} s`
     const sentBefore = publisher.sent.length;
     end();
     // The longest pause between two looks at a broker that is out, and a little.
-    await until(() => publisher.sent.length >= 1000, { what: "the drain", timeoutMs: 15_000 });
+    await until(() => publisher.sent.length >= 1000, { what: "the drain", timeoutMs: 30_000 });
     for (const key of KEYS) expect(publisher.firsts(key)).toEqual(upTo(200));
     expect(publisher.sent).toHaveLength(1000);
     expect(sentBefore).toBeLessThan(1000);

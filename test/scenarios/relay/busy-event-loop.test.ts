@@ -1,4 +1,7 @@
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { outboxDatabase, type OutboxDatabase, series } from "../support/outbox-database.ts";
@@ -37,17 +40,21 @@ describe.skipIf(!hasPostgres())("a process that does not get to renew its lease"
 
   it("busy for longer than the lease: it may begin nothing, its signal aborts, and what it settles counts for nothing", async () => {
     await database.enqueue(series("a", 30));
-    const busy = start({ mode: "block", blockMs: LEASE_MS * 4 });
+    const folder = mkdtempSync(join(tmpdir(), "txbox-busy-"));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const blockUntil = join(folder, "taken-over");
+    const busy = start({ mode: "block", blockMs: 120_000, blockUntil });
     await busy.waitForLine("blocking");
     const other = start();
-    await until(() => other.sent().length >= 30, { what: "the other to take over", timeoutMs: 10_000 });
+    await until(() => other.sent().length >= 30, { what: "the other to take over", timeoutMs: 60_000 });
+    writeFileSync(blockUntil, "");
     expect(other.sent().map(({ n }) => n)).toEqual(upTo(30));
     expect(await busy.waitForLine("aborted")).toBe('aborted {"mayBegin":false,"signal":true}');
     await until(() => busy.events("lease_lost").length > 0, { what: "the loss to be noticed" });
     await database.enqueue(series("a", 10, 31));
     await until(() => new Set([...busy.sent(), ...other.sent()].map(({ n }) => n)).size === 40, { what: "the rest" });
     await settledOnce(40);
-  }, 30_000);
+  });
 
   it("busy alone: nobody took its lanes, so it goes on, and everything is settled once", async () => {
     await database.enqueue(series("a", 30));
@@ -55,7 +62,7 @@ describe.skipIf(!hasPostgres())("a process that does not get to renew its lease"
     await busy.waitForLine("aborted");
     await until(() => new Set(busy.sent().map(({ n }) => n)).size === 30, { what: "all messages" });
     await settledOnce(30);
-  }, 30_000);
+  });
 
   it("paused past its lease in mid-batch: first deliveries stay in order, nothing is settled twice", async () => {
     await database.enqueue(series("a", 30));
@@ -63,7 +70,7 @@ describe.skipIf(!hasPostgres())("a process that does not get to renew its lease"
     await until(() => paused.sent("asked").length === 10, { what: "its first batch" });
     paused.pause();
     const other = start();
-    await until(() => other.sent().length >= 30, { what: "the other to take over", timeoutMs: 10_000 });
+    await until(() => other.sent().length >= 30, { what: "the other to take over", timeoutMs: 60_000 });
     expect(other.sent().map(({ n }) => n)).toEqual(upTo(30));
     paused.resume();
     paused.send("go");
@@ -72,5 +79,5 @@ describe.skipIf(!hasPostgres())("a process that does not get to renew its lease"
     await database.enqueue(series("a", 10, 31));
     await until(() => new Set([...paused.sent(), ...other.sent()].map(({ n }) => n)).size === 40, { what: "the rest" });
     await settledOnce(40);
-  }, 30_000);
+  });
 });

@@ -53,9 +53,9 @@ describe.skipIf(!hasPostgres())("a message that kills the process", () => {
     expect(deaths()).toBeLessThanOrEqual(6);
     await database.enqueue(series("c", 100));
     const before = deaths();
-    await until(() => firstsOf(sent(), "c").length === 100, { what: "later messages", timeoutMs: 20_000 });
+    await until(() => firstsOf(sent(), "c").length === 100, { what: "later messages", timeoutMs: 60_000 });
     expect(deaths()).toBe(before);
-  }, 120_000);
+  });
 
   it("processes that die while the broker is out blame no message", async () => {
     await database.enqueue([...series("a", 20), ...series("b", 20)]);
@@ -69,10 +69,10 @@ describe.skipIf(!hasPostgres())("a message that kills the process", () => {
     }
     const child = relayProcess({ url: database.url, leaseMs: 500, batchSize: 50 });
     children.push(child);
-    await until(() => child.sent().length >= 40, { what: "everything", timeoutMs: 8000 });
+    await until(() => child.sent().length >= 40, { what: "everything" });
     for (const key of ["a", "b"]) expect(firstsOf(child.sent(), key)).toEqual(upTo(20));
     expect(await database.store.admin.dead({ relay: "orders" })).toEqual([]);
-  }, 60_000);
+  });
 
   it("two of them cost twice the crashes, and nothing else", async () => {
     const bad = new Set([10, 30]);
@@ -86,5 +86,5 @@ describe.skipIf(!hasPostgres())("a message that kills the process", () => {
       what: "two dead letters",
     });
     expect(deaths()).toBeLessThanOrEqual(12);
-  }, 120_000);
+  });
 });

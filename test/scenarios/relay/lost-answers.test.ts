@@ -73,7 +73,7 @@ describe.skipIf(!hasPostgres())("an answer of the database that is lost", () => 
       what: "the dead letter",
     });
     for (const key of keys) {
-      await until(() => publisher.firsts(key).length >= 40, { what: `all of ${key}`, timeoutMs: 20_000 });
+      await until(() => publisher.firsts(key).length >= 40, { what: `all of ${key}`, timeoutMs: 60_000 });
       expect(publisher.firsts(key)).toEqual(upTo(40));
     }
     expect(flaky.lost).toBeGreaterThan(0);

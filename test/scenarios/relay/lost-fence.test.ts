@@ -84,6 +84,6 @@ describe.skipIf(!hasPostgres())("a relay whose view of its cursor is wrong", () 
     await arrive(6, 10_000);
     expect(publisher.firsts("k")).toEqual(upTo(6));
     await database.store.admin.pause("orders");
-    await until(() => relay.state().session?.paused === true, { what: "the pause", timeoutMs: 5000 });
+    await until(() => relay.state().session?.paused === true, { what: "the pause" });
   });
 });

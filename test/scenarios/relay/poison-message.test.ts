@@ -145,12 +145,26 @@ describe.skipIf(!hasPostgres())("a poison message among 1,000 of its key and 1,0
   });
 
   it("does not delay others while it waits: they take no longer than without it", async () => {
-    await start({ backoff: { baseMs: 60_000, maxMs: 60_000 } });
-    const startedAt = performance.now();
+    poisonous = false;
+    const withoutAt = performance.now();
+    await start({});
     await othersAreThrough();
-    expect(performance.now() - startedAt).toBeLessThan(3000);
+    const withoutMs = performance.now() - withoutAt;
+    await relay.stop();
+    await database[Symbol.asyncDispose]();
+
+    database = await outboxDatabase();
+    await database.enqueue(mixed());
+    poisonous = true;
+    publisher.sent.length = 0;
+    const withAt = performance.now();
+    await start({ backoff: { baseMs: 86_400_000, maxMs: 86_400_000 } });
+    await othersAreThrough();
+    // A busy machine may have turned to something else in one of the two.
+    expect(performance.now() - withAt).toBeLessThan(withoutMs + 3000);
     await database.enqueue(series("later", 100));
-    await until(() => publisher.firsts("later").length === 100, { what: "new keys", timeoutMs: 2000 });
+    await until(() => publisher.firsts("later").length === 100, { what: "new keys" });
     expect(publisher.firsts("later")).toEqual(upTo(100));
+    expect(tries).toBe(1);
   });
 });

@@ -66,9 +66,9 @@ describe.skipIf(!hasPostgres())("a relay that can do nothing does little", () =>
   it("with a broker that is out, and a failed message whose time has come", async () => {
     let out = false;
     publisher.before = ([first]) => {
-      if (first?.key !== "good") return;
-      out = true;
-      throw new UnavailableError("out");
+      out ||= first?.key === "good";
+      // Of a broker that is out, no message hears anything else: an answer to the failed one would end the outage.
+      if (out) throw new UnavailableError("out");
     };
     await parkOne();
     await database.enqueue(series("good", 3));

@@ -72,10 +72,10 @@ describe.skipIf(!hasPostgres())("scheduled messages", () => {
     await canceller.query("begin");
     expect(await database.outbox.cancel(canceller.client, "a")).toBe(true);
     await withDeadline(relay.start(), 4000, "the start");
-    await until(() => publisher.sent.length === 2, { what: "the others", timeoutMs: 4000 });
+    await until(() => publisher.sent.length === 2, { what: "the others" });
     expect(sent()).toEqual(["b", "c"]);
     await canceller.query("rollback");
-    await until(() => publisher.sent.length === 3, { what: "what was not cancelled", timeoutMs: 4000 });
+    await until(() => publisher.sent.length === 3, { what: "what was not cancelled" });
     expect(sent()).toEqual(["b", "c", "a"]);
   });
 });

@@ -50,7 +50,7 @@ export function archiveScene() {
   async function drop(count: number, archive: Archive | undefined = { directory }): Promise<string[]> {
     const dropped: string[] = [];
     const enough = async () => dropped.push(...(await maintain(archive)).droppedSegments) >= count;
-    await until(enough, { what: `${count} segments to go`, timeoutMs: 20_000 });
+    await until(enough, { what: `${count} segments to go`, timeoutMs: 60_000 });
     return dropped;
   }
   /** The first report that tells of the archive. */
@@ -58,7 +58,7 @@ export function archiveScene() {
     let report = await run();
     const told = async () =>
       (report = report.archiveError === undefined ? await run() : report).archiveError !== undefined;
-    await until(told, { what: "an error of the archive", timeoutMs: 20_000 });
+    await until(told, { what: "an error of the archive", timeoutMs: 60_000 });
     return report;
   }
   const archived = async (file: string): Promise<Message[]> => {

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { UnavailableError } from "../../../src/core/errors.ts";
 import { MongoClient } from "mongodb";
@@ -57,7 +58,8 @@ const publisher: Publisher = {
           blocked = true;
           say("blocking", messages.length);
           const endsAt = performance.now() + (config.blockMs ?? 0);
-          while (performance.now() < endsAt);
+          const isOver = (): boolean => config.blockUntil !== undefined && existsSync(config.blockUntil);
+          while (performance.now() < endsAt && !isOver());
           const mayBegin = progress?.mayBegin();
           // Its timer gets its turn.
           await new Promise((resolve) => setTimeout(resolve, 5));

@@ -13,11 +13,13 @@ export interface ChildConfig {
   batchSize?: number;
   /**
    * `print`: publish by printing. `ask`: print `asked`, wait for a line, then publish. `die-on-poison`: abort the process
-   * at a poisonous message. `out`: the broker refuses everything. `hang`: never answer. `block`: keep the event loop busy for `blockMs` once.
+   * at a poisonous message. `out`: the broker refuses everything. `hang`: never answer. `block`: keep the event loop busy once,
+   * for `blockMs` or until there is a file `blockUntil`.
    */
   mode?: "print" | "ask" | "die-on-poison" | "out" | "hang" | "block";
   delayMs?: number;
   blockMs?: number;
+  blockUntil?: string;
   stopDeadlineMs?: number;
 }
 

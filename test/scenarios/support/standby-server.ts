@@ -62,7 +62,7 @@ export async function startStandby(primary: PostgresServer): Promise<StandbyServ
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   await until(() => value(url, "select pg_is_in_recovery()").catch(() => undefined), {
     what: "the standby",
-    timeoutMs: 30_000,
+    timeoutMs: 60_000,
   }).catch((error: unknown) => {
     throw new Error(`${String(error)}\n${readFileSync(join(folder, "log"), "utf8").slice(-3000)}`, { cause: error });
   });

@@ -133,7 +133,7 @@ export async function recoverInEveryWay(pool: pg.Pool, store: PoolStore, streams
     },
   });
   const arrived = (count: number) =>
-    until(() => errors.length > 0 || sent.length === count, { what: `message ${count}`, timeoutMs: 20_000 });
+    until(() => errors.length > 0 || sent.length === count, { what: `message ${count}`, timeoutMs: 60_000 });
   await pool.query("update txbox.cursor set crashes = 3, stamp = pg_catalog.pg_current_xact_id()");
   const late = await pool.connect();
   await late.query("begin");

@@ -33,7 +33,7 @@ export class TopicReader implements AsyncDisposable {
 
   async until(count: number): Promise<readonly KafkaRecord[]> {
     await this.#started;
-    await until(() => this.records.length >= count, { what: `${count} records`, timeoutMs: 15_000 });
+    await until(() => this.records.length >= count, { what: `${count} records`, timeoutMs: 60_000 });
     return this.records;
   }
 

@@ -150,7 +150,7 @@ describe("publishByKey", () => {
       signal,
       progress,
     });
-    await vi.waitUntil(() => told.length === 8, { timeout: 5000 });
+    await vi.waitUntil(() => told.length === 8, { timeout: 20_000 });
     // Its place went to others, and its key is held.
     expect(told.slice(0, 2)).toEqual(["0 running", "2 held"]);
     expect(told.slice(2).toSorted()).toEqual(["1", "3", "4", "5", "6", "7"].map((n) => `${n} published`));
@@ -179,7 +179,7 @@ describe("publishByKey", () => {
     const fresh = new PublishSlots(2, 3);
     void publishByKey(messagesOf(20), hang, { concurrency: 2, signal, slots: fresh, progress: silent("new") });
     // Three in long places, and half of the quick ones.
-    await vi.waitUntil(() => begun === 4, { timeout: 5000 });
+    await vi.waitUntil(() => begun === 4, { timeout: 20_000 });
     await sleep(80);
     expect(begun).toBe(4);
   });
@@ -195,23 +195,24 @@ describe("publishByKey", () => {
       mayBegin: () => true,
       onResult: (i, { status }) => void told.push(`${i} ${status}`),
     };
-    let slow = 0;
+    let [slow, ended] = [0, 0];
     const each = async ({ key }: { key: string | null }): Promise<PublishResult> => {
       if (key!.startsWith("good")) return published;
       slow++;
       await sleep(300);
+      ended++;
       return { status: "failed", error: "slow" };
     };
     const bad = Array.from({ length: 30 }, (_, n) => m(n, `bad-${n}`));
     const publishing = publishByKey(bad, each, { ...options, progress });
-    await vi.waitUntil(() => told.length === 30, { timeout: 5000 });
+    await vi.waitUntil(() => told.length === 30, { timeout: 20_000 });
     expect(told.every((line) => line.endsWith("running"))).toBe(true);
     // Those in quick places are the last that wait for nothing: half of the places are theirs from now on.
     await sleep(350);
     for (let round = 0; round < 20; round++) {
-      const startedAt = performance.now();
+      const before = ended;
       await publishByKey(good, each, { ...options, progress: silent("new") });
-      expect(performance.now() - startedAt).toBeLessThan(250);
+      expect(ended).toBe(before);
     }
     const results = await publishing;
     expect(slow).toBe(30);

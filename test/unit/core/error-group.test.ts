@@ -115,6 +115,7 @@ describe("errorGroup", () => {
     ];
     const startedAt = performance.now();
     for (const text of hostile) expect(errorGroup("t", text)).toHaveLength(12);
-    expect(performance.now() - startedAt).toBeLessThan(1000);
+    // Were the time to grow with the square of the length, it would be hours.
+    expect(performance.now() - startedAt).toBeLessThan(15_000);
   });
 });

@@ -2,6 +2,7 @@ import * as client from "prom-client";
 import { describe, expect, it } from "vitest";
 import type { RelayFigures, StoreFigures } from "../../../src/core/contracts.ts";
 import { collectFigures } from "../../../src/observability/prometheus/index.ts";
+import { within } from "../../../src/testing/eventually.ts";
 
 const relay: RelayFigures = {
   name: "r",
@@ -87,9 +88,7 @@ describe("collectFigures", () => {
 
   it("answers in time when the store hangs", async () => {
     const { scrape, errors } = collecting(() => new Promise(() => undefined), { deadlineMs: 50 });
-    const startedAt = performance.now();
-    expect(await scrape()).toEqual(["txbox_up 0"]);
-    expect(performance.now() - startedAt).toBeLessThan(2000);
+    expect(await within(10_000, "an answer", scrape())).toEqual(["txbox_up 0"]);
     expect(String(errors[0])).toContain("did not give its figures within 50 ms");
   });
 

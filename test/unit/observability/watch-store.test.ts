@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { RelayFigures, StoreFigures } from "../../../src/core/contracts.ts";
 import { watchStore, type Alert, type WatchStoreOptions } from "../../../src/observability/watch-store.ts";
+import { within } from "../../../src/testing/eventually.ts";
 import { fakeClock } from "../../../src/testing/index.ts";
 
 const relay: RelayFigures = {
@@ -163,9 +164,7 @@ describe("watchStore", () => {
   it("stops at once, though the store hangs", async () => {
     const figures = () => new Promise<never>(() => undefined);
     const watch = watchStore({ store: { admin: { figures } }, onAlert: () => undefined });
-    const startedAt = performance.now();
-    await watch.stop();
-    expect(performance.now() - startedAt).toBeLessThan(1000);
+    await within(10_000, "the stop", watch.stop());
   });
 
   it.each([
