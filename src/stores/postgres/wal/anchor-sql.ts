@@ -87,6 +87,17 @@ export function fitSlot(names: Names, cursor: Cursor, token: string, lsn: Lsn): 
   };
 }
 
+/**
+ * What is visible now, as long as the cursor is this process's: nothing that was enqueued after a rewind is handed out by a
+ * stream of before it. Changes of the fence are in the same snapshot.
+ */
+export function shownToOwner(names: Names, { id, fence }: Cursor): Statement {
+  return {
+    text: `select pg_catalog.pg_current_snapshot()::text from ${names.cursor} c where c.id = $1::text::bigint and ${FENCE} = $2::text`,
+    params: [id, fence],
+  };
+}
+
 /** What an anchor has left whose answer was lost; no row: it was not written. Waits for one that is being written. */
 export function writtenAnchor(names: Names, cursor: Cursor, token: string): Statement {
   return {

@@ -419,14 +419,15 @@ export class WalSource {
 
   // ── Ending ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  #ended(stream: WalStream, error: unknown, kind: "failed" | "lost" | "behind"): void {
+  #ended(stream: WalStream, error: unknown, kind: "failed" | "lost" | "taken" | "behind"): void {
     const state = this.#state;
     if (!("stream" in state) || state.stream !== stream || state.phase === "ending") return;
     this.#state = state.phase === "streaming" ? { phase: "ending", stream } : POLLING;
-    if (kind === "lost") this.#lost = true;
+    if (kind === "lost" || kind === "taken") this.#lost = true;
     if (kind === "behind") this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
     if (kind === "behind") this.#tellLost(error);
-    else this.#failed(error);
+    // Everything is loaded anew, and if the cursor is still this process's, it streams again.
+    else if (kind !== "taken") this.#failed(error);
     this.#options.wake();
   }
 

@@ -7,7 +7,7 @@ import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { isConnectionLoss, sqlState } from "../classify-error.ts";
-import { firstAnchor, MARK_PREFIX, nextAnchor, writtenAnchor } from "./anchor-sql.ts";
+import { firstAnchor, MARK_PREFIX, nextAnchor, shownToOwner, writtenAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
@@ -34,8 +34,11 @@ export interface WalStreamOptions {
   readonly onWritten: (token: string, counted: number) => void;
   /** There may be something to take. */
   readonly onNews: () => void;
-  /** The stream can be read no further. `lost`: the cursor is another's, or nobody knows what became of a write. */
-  readonly onEnd: (error: unknown, kind: "failed" | "lost" | "behind") => void;
+  /**
+   * The stream can be read no further. `lost`: nobody knows what became of a write. `taken`: the cursor is another's, or
+   * has been moved.
+   */
+  readonly onEnd: (error: unknown, kind: "failed" | "lost" | "taken" | "behind") => void;
   /** It is not known what became of a settle. */
   readonly isInDoubt: () => boolean;
 }
@@ -227,13 +230,15 @@ export class WalStream implements StreamListener {
 
   /** Asks the primary until it shows all that has come: a commit may be in the log and not in sight yet. */
   async #show(): Promise<void> {
-    const { sql, clock, onNews } = this.#options;
+    const { sql, names, cursor, clock, onNews } = this.#options;
     this.#gating = true;
     const since = clock.monotonic();
     try {
       while (!this.#closed && this.#decoded.hasUnseen) {
-        const [row] = await sql.query("select pg_catalog.pg_current_snapshot()::text");
-        if (this.#decoded.show(parseSnapshot(row![0]!))) onNews();
+        const { text, params } = shownToOwner(names, cursor);
+        const [row] = await sql.query(text, params);
+        if (row === undefined) return this.#end(takenAway(), "taken");
+        if (this.#decoded.show(parseSnapshot(row[0]!))) onNews();
         const waited = clock.monotonic() - since;
         // One that waits for a standby may take long.
         if (this.#decoded.hasUnseen) await clock.sleep(waited < 100 ? 1 : waited < 1000 ? 5 : 50);
@@ -350,7 +355,7 @@ export class WalStream implements StreamListener {
     if (snapshot == null) {
       const [found] = row ?? [];
       const isComplete = proof === undefined || found === String(proof.figures.decoded);
-      if (isComplete) this.#end(new Error("The cursor is another process's"), "lost");
+      if (isComplete) this.#end(takenAway(), "taken");
       else this.#end(incomplete(proof.figures.decoded, Number(found), names), "failed");
       return;
     }
@@ -379,12 +384,17 @@ export class WalStream implements StreamListener {
     return undefined;
   }
 
-  #end(error: unknown, kind: "failed" | "lost" | "behind"): void {
+  #end(error: unknown, kind: "failed" | "lost" | "taken" | "behind"): void {
     if (this.#closed) return;
     this.#failure = error;
     this.close();
     this.#options.onEnd(error, kind);
   }
+}
+
+/** By another process, or by a rewind. */
+function takenAway(): Error {
+  return new Error("The cursor is another process's");
 }
 
 function incomplete(decoded: number, found: number, names: Names): WalRefusal {
