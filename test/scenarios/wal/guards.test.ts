@@ -6,6 +6,7 @@ import { slotName } from "../../../src/stores/postgres/wal/wal-slot.ts";
 import { postgresNames } from "../../../src/stores/postgres/postgres-names.ts";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
+import { isLong } from "../../support/is-long.ts";
 import { openPool, series } from "../support/outbox-database.ts";
 import { type Streaming, verdict, walScene, writers } from "../support/wal-scene.ts";
 
@@ -147,39 +148,47 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     await open.end();
   }, 90_000);
 
-  it("an idle log beside much traffic of others keeps little of the server's log", async () => {
-    const store = await scene.open();
-    const streaming = await scene.start(store);
-    await streaming.streams();
-    await delivers(store, streaming);
-    await scene.query("create table noise (text text)");
-    for (let second = 0; second < 14; second++) {
-      await scene.query("insert into noise select repeat('x', 1000) from generate_series(1, 6000)");
-      await sleep(1000);
-    }
-    await scene.query("checkpoint");
-    const retained = async () => {
-      const [row] = await scene.query<{ bytes: string }>(
-        "select pg_current_wal_lsn() - restart_lsn as bytes from pg_replication_slots",
-      );
-      return Number(row?.bytes);
-    };
-    // The server writes what it needs to let go every 15 s.
-    await until(async () => (await retained()) < 64 * 1_048_576, { what: "little to keep", timeoutMs: 40_000 });
-    expect(streaming.events).toHaveLength(1);
-  }, 90_000);
+  it.skipIf(!isLong)(
+    "an idle log beside much traffic of others keeps little of the server's log",
+    async () => {
+      const store = await scene.open();
+      const streaming = await scene.start(store);
+      await streaming.streams();
+      await delivers(store, streaming);
+      await scene.query("create table noise (text text)");
+      for (let second = 0; second < 14; second++) {
+        await scene.query("insert into noise select repeat('x', 1000) from generate_series(1, 6000)");
+        await sleep(1000);
+      }
+      await scene.query("checkpoint");
+      const retained = async () => {
+        const [row] = await scene.query<{ bytes: string }>(
+          "select pg_current_wal_lsn() - restart_lsn as bytes from pg_replication_slots",
+        );
+        return Number(row?.bytes);
+      };
+      // The server writes what it needs to let go every 15 s.
+      await until(async () => (await retained()) < 64 * 1_048_576, { what: "little to keep", timeoutMs: 40_000 });
+      expect(streaming.events).toHaveLength(1);
+    },
+    90_000,
+  );
 
-  it("while the relay is paused for long the slot is given up", async () => {
-    const store = await scene.open();
-    const streaming = await scene.start(store);
-    await streaming.streams();
-    await store.admin.pause("r");
-    await until(() => /paused/.test(streaming.lost() ?? ""), { what: "the end", timeoutMs: 45_000 });
-    await until(async () => (await scene.slots()).length === 0, { what: "no slot" });
-    await store.admin.resume("r");
-    await delivers(store, streaming);
-    await streaming.streams();
-  }, 90_000);
+  it.skipIf(!isLong)(
+    "while the relay is paused for long the slot is given up",
+    async () => {
+      const store = await scene.open();
+      const streaming = await scene.start(store);
+      await streaming.streams();
+      await store.admin.pause("r");
+      await until(() => /paused/.test(streaming.lost() ?? ""), { what: "the end", timeoutMs: 45_000 });
+      await until(async () => (await scene.slots()).length === 0, { what: "no slot" });
+      await store.admin.resume("r");
+      await delivers(store, streaming);
+      await streaming.streams();
+    },
+    90_000,
+  );
 
   it("while the target is out for long the slot is given up", async () => {
     const store = await scene.open();
