@@ -78,7 +78,7 @@ export function createMigrator({ database, names, migrations = MIGRATIONS }: Mig
 
   function countPinned(piece: Piece): Promise<number> {
     return database.transaction(async (_, sql) => {
-      await sql.exec(PIN);
+      await sql.exec(`${PIN}${NO_TIMEOUTS}`);
       return countLeft(sql, piece);
     });
   }
