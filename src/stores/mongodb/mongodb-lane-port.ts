@@ -66,7 +66,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     this.#tables = tables;
     this.#options = join;
     this.#clock = clock;
-    this.#ownership = new MongoOwnership(tables.relays, join.relay, join.leaseMs);
+    this.#ownership = new MongoOwnership(tables.relays, join);
     const lease = (this.#lease = new Lease(clock, join.leaseMs));
     this.#upkeep = new Upkeep(tables, join, clock);
     const claims = (this.#claims = new ClaimSource(tables, join.relay, lease));

@@ -67,6 +67,9 @@ const READ_TABLES = [
 /** The schema that this process knows: who knows less delivers no edits, and gets no lanes where there are some. */
 const KNOWN_VERSION = 11;
 
+/** What an integer column can say. */
+const MOST_PARKED = 2_147_483_647;
+
 /** What every change of owner writes: nothing of the one before, or of an earlier load, takes effect afterwards. */
 const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
 /** How far a cursor has come. */
@@ -80,6 +83,7 @@ export interface OwnershipOptions {
   relay: string;
   owner: string;
   leaseMs: number;
+  maxParked: number;
   /** This process can read a stream, and wants to. */
   streams: boolean;
 }
@@ -105,15 +109,16 @@ export class PostgresOwnership {
   readonly #relay: string;
   readonly #owner: string;
   readonly #lease: string;
-
+  readonly #maxParked: number;
   readonly #streams: boolean;
 
-  constructor(sql: SqlRunner, names: Names, { relay, owner, leaseMs, streams }: OwnershipOptions) {
+  constructor(sql: SqlRunner, names: Names, { relay, owner, leaseMs, maxParked, streams }: OwnershipOptions) {
     this.#sql = sql;
     this.#names = names;
     this.#relay = relay;
     this.#owner = owner;
     this.#lease = `${leaseMs} ms`;
+    this.#maxParked = maxParked;
     this.#streams = streams;
   }
 
@@ -171,8 +176,8 @@ export class PostgresOwnership {
   async enter(): Promise<EnteredCursor[]> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with me as (insert into ${n.member} (relay, owner, lease_until, version, wal)
-         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams ? "true" : "null"} where exists (select 1 from ${n.relay} where name = $1::text)
+      `with me as (insert into ${n.member} (relay, owner, lease_until, version, wal, max_parked)
+         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams ? "true" : "null"}, $4::text::integer where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
        where c.relay = $1::text and c.owner = $2::text and ${SOUND}
@@ -180,7 +185,7 @@ export class PostgresOwnership {
            from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
          (select coalesce(pg_catalog.min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
            where s.horizon is null or s.horizon > pg_catalog.pg_snapshot_xmin(c.prev)), c.last_write, c.ahead::text, ${DURABLE}`,
-      [this.#relay, this.#owner, this.#lease],
+      [this.#relay, this.#owner, this.#lease, String(Math.min(this.#maxParked, MOST_PARKED))],
     );
     const cursors = rows.map((row) => ({
       ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),
