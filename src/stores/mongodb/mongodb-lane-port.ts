@@ -42,6 +42,8 @@ type Page = NewPage<MongoPart, StoredMessage, StreamEnd | undefined>;
 export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamEnd | undefined> {
   readonly keysPerClaim: number = 100;
   readonly promotesAlone: boolean = true;
+  /** By a change stream as well: what it may have left out is looked for at the pace of polling. */
+  readonly isTold: boolean = false;
   readonly isPassing: (error: unknown) => boolean = isPassing;
   readonly isSlow: (error: unknown) => boolean = isTimeExpired;
   readonly #tables: Tables;
