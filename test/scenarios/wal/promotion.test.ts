@@ -3,7 +3,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { describe, expect, it } from "vitest";
 import { createOutbox, type Outbox } from "../../../src/outbox/outbox.ts";
+import type { PublishResult } from "../../../src/core/contracts.ts";
 import type { AnyEvents } from "../../../src/core/message.ts";
+import { createRelay } from "../../../src/relay/relay.ts";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
@@ -13,7 +15,9 @@ import { startTcpProxy } from "../../support/tcp-proxy.ts";
 import { openPool } from "../support/outbox-database.ts";
 import { type ChildSent, type RelayProcess, relayProcess } from "../support/relay-process.ts";
 import { type StandbyServer, startStandby } from "../support/standby-server.ts";
+import { switchingPool } from "../support/switching-pool.ts";
 
+const PUBLISHED: PublishResult = { status: "published" };
 const STANDBY = "standby_1";
 const KEYS = 6;
 const WRITERS = 8;
@@ -237,6 +241,71 @@ describe.skipIf(!hasPostgres())("a standby is promoted while a relay streams", (
     },
     150_000,
   );
+
+  it("nothing goes out of what only the old primary has, though the stream from it goes on", async () => {
+    const { primary, standby, pool } = await cluster({
+      replication: "asynchronous",
+      reader: "lives",
+      slots: "on the primary only",
+    });
+    // The application is led to the new primary; the replication connection still reads from the old one.
+    const pools = switchingPool(openPool(primary.url, 5));
+    const connect = () => new pg.Client({ connectionString: primary.url, replication: "database" } as pg.ClientConfig);
+    const store = createPostgresStore({ client: pools.client, replication: { connect } });
+    const sent: string[] = [];
+    const events: string[] = [];
+    const relay = createRelay({
+      store,
+      name: "r",
+      source: "stream",
+      // Long enough for the next look to come late.
+      leaseMs: 30_000,
+      maintenance: false,
+      publisher: {
+        keepsKeyOrder: true,
+        publish: async (messages) => messages.map(({ id }) => (sent.push(id), PUBLISHED)),
+      },
+      onEvent: ({ type }) => void events.push(type),
+    });
+    let there: pg.Pool | undefined;
+    try {
+      await relay.start();
+      await until(() => events.includes("stream_started"), { what: "the stream", timeoutMs: 20_000 });
+      await pool.query("insert into business values ('k', 1, 'before')");
+      await standby.caughtUp();
+      // Both hand out the same transaction ids from here on.
+      await cutReplication(pool);
+      there = await promoted(standby);
+      pools.use(openPool(standby.url, 5));
+      const outbox = createOutbox({ store: createPostgresStore({ client: there }) });
+      const old = await connected(primary.url);
+      const present = await connected(standby.url);
+      const xid = async (client: pg.Client) =>
+        (await client.query<{ xid: string }>("select pg_current_xact_id()::text as xid")).rows[0]!.xid;
+      const enqueue = (client: pg.Client, id: string) =>
+        outbox.enqueue(client, { stream: "orders", type: "changed", key: id, id, payload: {} });
+      // The new primary shows the very transaction whose namesake the old one has.
+      await old.query("begin");
+      const wanted = BigInt(await xid(old));
+      await enqueue(old, "old");
+      while (BigInt(await xid(present)) < wanted);
+      await old.query("commit");
+      await sleep(2500);
+      expect(sent).not.toContain("old");
+      await present.query("begin");
+      await enqueue(present, "new");
+      await present.query("commit");
+      await until(() => sent.includes("new"), { what: "what the new primary has", timeoutMs: 40_000 });
+      expect(sent).not.toContain("old");
+      await Promise.all([old.end(), present.end()]);
+    } finally {
+      await relay.stop({ deadlineMs: 1000 });
+      await Promise.all([pool.end(), there?.end()]);
+      await standby[Symbol.asyncDispose]();
+      await primary.kill();
+      await primary.stop();
+    }
+  }, 120_000);
 });
 
 interface Outcome {
