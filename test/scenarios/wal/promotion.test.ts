@@ -276,7 +276,6 @@ describe.skipIf(!hasPostgres())("a standby is promoted while a relay streams", (
       // Both hand out the same transaction ids from here on.
       await cutReplication(pool);
       there = await promoted(standby);
-      pools.use(openPool(standby.url, 5));
       const outbox = createOutbox({ store: createPostgresStore({ client: there }) });
       const old = await connected(primary.url);
       const present = await connected(standby.url);
@@ -289,6 +288,7 @@ describe.skipIf(!hasPostgres())("a standby is promoted while a relay streams", (
       const wanted = BigInt(await xid(old));
       await enqueue(old, "old");
       while (BigInt(await xid(present)) < wanted);
+      pools.use(openPool(standby.url, 5));
       await old.query("commit");
       await sleep(2500);
       expect(sent).not.toContain("old");

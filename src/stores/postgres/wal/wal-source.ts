@@ -394,6 +394,7 @@ export class WalSource {
       if (slot === undefined || !stream.isReadBy(slot.activePid)) {
         throw new WalRefusal(ELSEWHERE);
       }
+      stream.isServedBy(view.server);
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
       if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
       stream.throwIfOver();
