@@ -213,6 +213,8 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     const streaming = await scene.start(store);
     await streaming.streams();
     await store.admin.drop("r");
+    // Until it has noticed, it may make a slot anew.
+    await until(() => !streaming.relay.state().running, { what: "the end of the relay", timeoutMs: 20_000 });
     await until(async () => (await scene.slots()).length === 0, { what: "no slot", timeoutMs: 20_000 });
     const another = await scene.start(store, { source: "polling" });
     await another.relay.stop();
