@@ -47,7 +47,6 @@ describe.skipIf(!hasPostgres())("a transaction that is open for long", () => {
         slowest = Math.max(slowest, performance.now() - startedAt);
         await sleep(Math.max(0, 250 - (performance.now() - startedAt)));
       }
-      console.log({ most: most / MIB, written: written / MIB, slowest, total: load.total, events: streaming.events.length });
       expect(streaming.lost()).toMatch(/maxRetainedBytes/);
       expect(written).toBeGreaterThan(FORM.guard);
       expect(most).toBeLessThan(FORM.most);
@@ -61,13 +60,6 @@ describe.skipIf(!hasPostgres())("a transaction that is open for long", () => {
       await until(() => verdict(streaming.publisher, load.committed).lost === 0, { what: "the rest" });
       await sleep(300);
       expect(verdict(streaming.publisher, load.committed)).toEqual({ lost: 0, doubled: 0, reordered: 0 });
-      console.log({
-        most: most / MIB,
-        written: written / MIB,
-        slowest,
-        total: load.total,
-        events: streaming.events.length,
-      });
     },
     FORM.openMs + FORM.backMs + 60_000,
   );
