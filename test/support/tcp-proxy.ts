@@ -4,6 +4,8 @@ import { createServer, connect, type Socket } from "node:net";
 export interface TcpProxy {
   readonly port: number;
   cut(): void;
+  /** New connections lead to another server from now on. */
+  leadTo(port: number): void;
   /** What the server sends gets lost, until the connections are cut. */
   mute(): void;
   /** The first of the present connections to send this text: from there on, what it sends waits on the way. */
@@ -21,11 +23,12 @@ export interface HeldTraffic {
 }
 
 export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
+  let target = targetPort;
   const sockets = new Set<Socket>();
   const answering = new Map<Socket, Socket>();
   const stranded = new Set<Socket>();
   const server = createServer((near) => {
-    const far = connect(targetPort, "127.0.0.1");
+    const far = connect(target, "127.0.0.1");
     answering.set(far, near);
     far.on("close", () => answering.delete(far));
     for (const [one, other] of [
@@ -49,6 +52,9 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   return {
     port: address.port,
     cut,
+    leadTo(port) {
+      target = port;
+    },
     mute() {
       for (const [far, near] of answering) {
         far.unpipe(near);

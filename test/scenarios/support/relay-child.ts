@@ -81,8 +81,9 @@ function report(word: string, messages: readonly Message[]): void {
     say(word, { ...numberedOf(message), id: message.id, position: message.position, at: Date.now() });
 }
 
-function openStore({ url, source = "polling" }: ChildConfig): Store {
-  if (!url.startsWith("mongodb://")) return createPostgresStore({ client: openPool(url, 5) });
+function openStore({ url, source = "polling", failoverSlot = false }: ChildConfig): Store {
+  if (!url.startsWith("mongodb://"))
+    return createPostgresStore({ client: openPool(url, 5), replication: { failover: failoverSlot } });
   return bySource(createMongoStore({ client: new MongoClient(url) }), source, (event) => say("event", event));
 }
 

@@ -5,8 +5,9 @@ import type { Numbered } from "./outbox-database.ts";
 export interface ChildConfig {
   /** postgres://… or mongodb://… */
   url: string;
-  /** With MongoDB. */
   source?: "polling" | "stream";
+  /** With PostgreSQL: standbys keep the slot too. */
+  failoverSlot?: boolean;
   /** Default "orders". */
   name?: string;
   leaseMs?: number;

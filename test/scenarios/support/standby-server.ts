@@ -18,8 +18,16 @@ export interface StandbyServer extends AsyncDisposable {
   promote(): Promise<void>;
 }
 
+export interface StandbyOptions {
+  /** Under this name the primary knows it, in `synchronous_standby_names` for example. */
+  readonly name?: string;
+  /** It keeps the logical slots that the primary has for failovers (PostgreSQL 17 and later). */
+  readonly syncsSlots?: boolean;
+}
+
 /** A physical standby that streams from the primary, made by an online copy of its data. */
-export async function startStandby(primary: PostgresServer): Promise<StandbyServer> {
+export async function startStandby(primary: PostgresServer, options: StandbyOptions = {}): Promise<StandbyServer> {
+  const { name, syncsSlots = false } = options;
   const user = await serverUser();
   const folder = mkdtempSync(join(tmpdir(), "txbox-standby-"));
   chmodSync(folder, 0o755);
@@ -34,7 +42,10 @@ export async function startStandby(primary: PostgresServer): Promise<StandbyServ
   write("standby.signal", "");
   const port = await freePort();
   const { postgres } = await postgresBinaries(undefined, user, folder);
-  const conninfo = `host=127.0.0.1 port=${primary.port} user=postgres`;
+  const named = name === undefined ? "" : ` application_name=${name}`;
+  const conninfo = `host=127.0.0.1 port=${primary.port} user=postgres dbname=postgres${named}`;
+  const slot = `standby_${port}`;
+  if (syncsSlots) await value(primary.url, `select pg_create_physical_replication_slot('${slot}')`);
   const settings = {
     port: String(port),
     listen_addresses: "127.0.0.1",
@@ -45,6 +56,8 @@ export async function startStandby(primary: PostgresServer): Promise<StandbyServ
     max_prepared_transactions: "64",
     wal_level: "logical",
     max_wal_senders: "20",
+    max_replication_slots: "20",
+    ...(syncsSlots ? { primary_slot_name: slot, sync_replication_slots: "on", hot_standby_feedback: "on" } : {}),
   };
   const flags = Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
   const log = openSync(join(folder, "log"), "a");
@@ -96,7 +109,7 @@ async function copyData(primaryUrl: string, target: string): Promise<string> {
     // Files that vanish while they are copied are none that the copy needs.
     await mustRun("/bin/sh", [
       "-c",
-      `cp -a "$1" "$2" 2>/dev/null; rm -f "$2/postmaster.pid" "$2/postmaster.opts"`,
+      `cp -a "$1" "$2" 2>/dev/null; rm -rf "$2/postmaster.pid" "$2/postmaster.opts" "$2"/pg_replslot/*`,
       "sh",
       rows[0]?.data_directory ?? "",
       target,

@@ -193,6 +193,8 @@ export function writers(url: string, store: PostgresStore, count = 4) {
     await client.end();
   };
   const all = Array.from({ length: count }, (_, i) => write(i));
+  // Told when they are stopped.
+  for (const one of all) one.catch(() => undefined);
   return {
     committed,
     get total() {

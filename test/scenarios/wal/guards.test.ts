@@ -8,6 +8,7 @@ import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { isLong } from "../../support/is-long.ts";
 import { openPool, series } from "../support/outbox-database.ts";
+import { relayProcess } from "../support/relay-process.ts";
 import { type Streaming, verdict, walScene, writers } from "../support/wal-scene.ts";
 
 const NAMES = postgresNames({ schema: "txbox", tablePrefix: "" });
@@ -126,6 +127,27 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     expect(verdict(streaming.publisher, load.committed)).toEqual(NONE);
   }, 90_000);
 
+  it("when its slot was made anew while no process lived: that one is not gone on with", async () => {
+    const store = await scene.open();
+    const killed = relayProcess({ url: scene.url, name: "r", source: "stream", leaseMs: 1000 });
+    await killed.waitForLine("ready");
+    await until(() => killed.events("stream_started").length > 0, { what: "the stream", timeoutMs: 20_000 });
+    await scene.enqueue(store, series("k", 5));
+    await until(() => killed.sent().length === 5, { what: "the stream" });
+    await until(async () => (await store.admin.relays())[0]?.pending === 0, { what: "the anchors" });
+    await killed.kill();
+    const name = await slotOf();
+    await scene.dropSlot();
+    await scene.enqueue(store, series("k", 5, 6));
+    await scene.query("select pg_create_logical_replication_slot($1, 'pgoutput')", [name]);
+    const streaming = await scene.start(store);
+    await delivers(store, streaming, 11);
+    await streaming.streams();
+    expect(streaming.events.at(-1)).toMatchObject({ type: "stream_started", from: "scan" });
+    expect(streaming.publisher.firsts("k")).toEqual(series("k", 25, 6).map(({ n }) => n));
+    expect(streaming.lost()).toBeUndefined();
+  }, 60_000);
+
   it("when the slot keeps more of the log than it may, also while nobody reads from it", async () => {
     await scene.open();
     const store = scene.openStore({ replication: { maxRetainedBytes: 16 * 1_048_576 } });
@@ -213,6 +235,8 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     const streaming = await scene.start(store);
     await streaming.streams();
     await store.admin.drop("r");
+    // Until it has noticed, it may make a slot anew.
+    await until(() => !streaming.relay.state().running, { what: "the end of the relay", timeoutMs: 20_000 });
     await until(async () => (await scene.slots()).length === 0, { what: "no slot", timeoutMs: 20_000 });
     const another = await scene.start(store, { source: "polling" });
     await another.relay.stop();

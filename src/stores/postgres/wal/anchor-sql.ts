@@ -4,6 +4,7 @@ import type { Names } from "../postgres-names.ts";
 import type { AnchorFigures } from "./decoded-transactions.ts";
 import { formatLsn, type Lsn } from "./pgoutput.ts";
 import type { Snapshot } from "./snapshot.ts";
+import { SERVER } from "./wal-slot.ts";
 
 interface Statement {
   readonly text: string;
@@ -89,12 +90,14 @@ export function fitSlot(names: Names, cursor: Cursor, token: string, lsn: Lsn): 
 
 /**
  * What is visible now, as long as the cursor is this process's: nothing that was enqueued after a rewind is handed out by a
- * stream of before it. Changes of the fence are in the same snapshot.
+ * stream of before it. Changes of the fence are in the same snapshot. And only of the server that streams: one that has taken
+ * over gives the same transaction ids to others.
  */
-export function shownToOwner(names: Names, { id, fence }: Cursor): Statement {
+export function shownToOwner(names: Names, { id, fence }: Cursor, server: string): Statement {
   return {
-    text: `select pg_catalog.pg_current_snapshot()::text from ${names.cursor} c where c.id = $1::text::bigint and ${FENCE} = $2::text`,
-    params: [id, fence],
+    text: `select pg_catalog.pg_current_snapshot()::text from ${names.cursor} c
+     where c.id = $1::text::bigint and ${FENCE} = $2::text and ${SERVER} = $3::text`,
+    params: [id, fence, server],
   };
 }
 

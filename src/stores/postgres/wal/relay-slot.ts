@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/contracts.ts";
 import type { SqlRunner } from "../postgres-client.ts";
-import type { Cursor } from "../postgres-cursor.ts";
+import { FENCE, type Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { parseLsn, type Lsn } from "./pgoutput.ts";
 import { ReplicationConnection, type ReplicationClient } from "./replication-connection.ts";
@@ -62,11 +62,19 @@ export class RelaySlot {
     return lookAtSlot(sql, names, await this.name());
   }
 
-  /** Whatever `prev` does not show was committed behind what the slot has confirmed. */
+  /**
+   * Whatever `prev` does not show was committed behind what the slot has confirmed. Not on a server that has taken over and
+   * knows an older place: it gives transaction ids again that `prev` shows.
+   */
   async fits(cursor: Cursor, { confirmed, lost }: Slot): Promise<boolean> {
     if (confirmed === undefined || lost) return false;
     const { sql, names } = this.#options;
-    const [row] = await sql.query(`select wal_lsn::text from ${names.cursor} where id = $1::text::bigint`, [cursor.id]);
+    const { id, fence, seq } = cursor;
+    const [row] = await sql.query(
+      `select wal_lsn::text from ${names.cursor} c
+       where c.id = $1::text::bigint and ${FENCE} = $2::text and c.seq >= $3::text::bigint`,
+      [id, fence, String(seq)],
+    );
     const lsn = row?.[0];
     return lsn != null && confirmed <= parseLsn(lsn);
   }

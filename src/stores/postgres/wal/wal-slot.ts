@@ -6,6 +6,8 @@ import { parseLsn, type Lsn } from "./pgoutput.ts";
 
 /** What the server says of a replication slot, and of what a stream needs beside it. */
 export interface SlotView {
+  /** See `SERVER`. */
+  readonly server: string;
   readonly walLevel: string;
   /** The publication of this installation brings every insert into the log, whole. */
   readonly publication: "ready" | "missing" | "changed";
@@ -27,6 +29,9 @@ export interface Slot {
   readonly behind: number;
 }
 
+/** What tells a running server from any other, such as its standby that has taken over. */
+export const SERVER = "extract(epoch from pg_catalog.pg_postmaster_start_time())::text";
+
 /** Slots are named for the whole server, so the name holds all that tells relays apart. */
 export function slotName(database: string, names: Names, relay: string): string {
   const scope = JSON.stringify([database, names.lockScope, relay]);
@@ -47,7 +52,7 @@ export async function databaseName(sql: SqlRunner): Promise<string> {
 export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Promise<SlotView> {
   const [row] = await sql.query(
     `select pg_catalog.json_build_object(
-       'walLevel', pg_catalog.current_setting('wal_level'),
+       'server', ${SERVER}, 'walLevel', pg_catalog.current_setting('wal_level'),
        'publication', (select case when p.pubinsert and p.pubviaroot and t.plain then 'ready' else 'changed' end
          from pg_catalog.pg_publication p
          left join lateral (select pg_catalog.to_jsonb(r) ->> 'prqual' is null and pg_catalog.to_jsonb(r) ->> 'prattrs' is null as plain
@@ -60,12 +65,14 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
     [slot, names.message, publicationName(names)],
   );
   const view = JSON.parse(row![0]!) as {
+    server: string;
     walLevel: string;
     publication: "ready" | "changed" | null;
     slot: (Omit<Slot, "confirmed" | "activePid"> & { confirmed: string | null; activePid: number | null }) | null;
   };
   const { slot: found } = view;
   return {
+    server: view.server,
     walLevel: view.walLevel,
     publication: view.publication ?? "missing",
     slot:

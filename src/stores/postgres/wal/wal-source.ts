@@ -57,6 +57,8 @@ const STUCK_MS = 30_000;
 const MOST_ATTEMPTS = 5;
 const UNABLE_MS = 300_000;
 const GUARD_MS = 5000;
+/** A stream that a load has ended and that is not back by then is told to be lost. */
+const BACK_MS = 2000;
 /** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
 const WINDOW_MS = 50;
 const MOST_WINDOW_MS = 5000;
@@ -91,6 +93,8 @@ export class WalSource {
   /** Why there is no stream, as it was last told. */
   #reason: string | undefined;
   #tellsStream = false;
+  /** Since when a load keeps the stream from going on, though nothing is wrong with it. */
+  #interruptedAt: number | undefined;
   /** The cursor is another's, or it is not known where it stands. */
   #lost = false;
   #left = false;
@@ -134,6 +138,7 @@ export class WalSource {
     if (state.phase === "streaming" || state.phase === "ending") {
       this.#ahead = state.stream.ahead;
       this.#doubtful = state.stream.doubtful;
+      this.#interruptedAt ??= this.#options.clock.monotonic();
     }
     if ("stream" in state) {
       state.stream.close();
@@ -394,6 +399,7 @@ export class WalSource {
       if (slot === undefined || !stream.isReadBy(slot.activePid)) {
         throw new WalRefusal(ELSEWHERE);
       }
+      stream.isServedBy(view.server);
       if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
       if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
       stream.throwIfOver();
@@ -416,6 +422,7 @@ export class WalSource {
     this.#since = this.#options.clock.monotonic();
     this.#moved();
     this.#reason = undefined;
+    this.#interruptedAt = undefined;
     stream.deliver();
     if (this.#tellsStream) return;
     this.#tellsStream = true;
@@ -471,6 +478,7 @@ export class WalSource {
     const isTold = !this.#tellsStream && reason === this.#reason;
     this.#reason = reason;
     this.#tellsStream = false;
+    this.#interruptedAt = undefined;
     if (isTold) return;
     // Where messages were thrown away by the server they come by polling all the same.
     const windowLost = /has been invalidated|can no longer get changes|requested WAL segment/.test(reason);
@@ -494,6 +502,7 @@ export class WalSource {
     const now = clock.monotonic();
     this.#wanted = allStream;
     this.#pausedSince = paused ? (this.#pausedSince ?? now) : undefined;
+    if (now - (this.#interruptedAt ?? now) > BACK_MS && this.#tellsStream) this.#tellLost(new WalRefusal(INTERRUPTED));
     const state = this.#state;
     if (state.phase === "streaming" || state.phase === "open") {
       state.stream.look();
@@ -585,6 +594,8 @@ export class WalSource {
     }
   }
 }
+
+const INTERRUPTED = "The lease was lost: another process has the lanes, or they are being loaded anew";
 
 const SYNCHRONOUS =
   "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";

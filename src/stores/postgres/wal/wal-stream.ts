@@ -78,6 +78,7 @@ export class WalStream implements StreamListener {
   #awaited: string | undefined;
   /** Where it came. */
   #mark: { readonly text: string; readonly lsn: Lsn } | undefined;
+  #server = "";
   #serverEnd: Lsn = 0n;
   #anchorAtRows = ANCHOR_ROWS;
   /** To be written though nothing came. */
@@ -118,6 +119,11 @@ export class WalStream implements StreamListener {
   /** Whether the server's view of the slot is that of a stream that works. */
   isReadBy(pid: number | undefined): boolean {
     return pid !== undefined && pid === this.connection.processId;
+  }
+
+  /** The store's client leads to the server that streams, which has this name. */
+  isServedBy(server: string): void {
+    this.#server = server;
   }
 
   /** The cursor that polling has moved on meanwhile. */
@@ -239,7 +245,7 @@ export class WalStream implements StreamListener {
     const since = clock.monotonic();
     try {
       while (!this.#closed && this.#decoded.hasUnseen) {
-        const { text, params } = shownToOwner(names, cursor);
+        const { text, params } = shownToOwner(names, cursor, this.#server);
         const [row] = await sql.query(text, params);
         if (row === undefined) return this.#end(takenAway(), "taken");
         const shown = this.#decoded.show(parseSnapshot(row[0]!));
