@@ -1,4 +1,3 @@
-import { backoffMs } from "../../../core/backoff.ts";
 import type { Clock, JoinOptions, SourceEvent } from "../../../core/contracts.ts";
 import { LANES } from "../../../core/lane.ts";
 import type { Mutex } from "../../../core/mutex.ts";
@@ -8,14 +7,16 @@ import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
-import { fitSlot, noteAhead, writtenAnchor } from "./anchor-sql.ts";
+import { fitSlot, writtenAnchor } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
 import type { Lsn } from "./pgoutput.ts";
 import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
 import { ReplicationConnection } from "./replication-connection.ts";
+import { SettledBeyond } from "./settled-beyond.ts";
 import { parseSnapshot } from "./snapshot.ts";
+import { StreamTries } from "./stream-tries.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
-import { ELSEWHERE, explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
+import { ELSEWHERE, requireStreamable, WalRefusal } from "./wal-refusal.ts";
 import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
@@ -48,17 +49,9 @@ type State =
   | { readonly phase: "ending"; readonly stream: WalStream };
 
 const POLLING: State = { phase: "polling" };
-const BACKOFF = { baseMs: 1000, maxMs: 60_000 };
-/** A stream that went on for so long was no failed attempt. */
-const LASTED_MS = 60_000;
 /** With nothing going out for this long the slot is given up: polling costs the server nothing while it waits. */
 const STUCK_MS = 30_000;
-/** After so many refusals in a row lanes are shared among processes that poll, and a stream is tried again much later. */
-const MOST_ATTEMPTS = 5;
-const UNABLE_MS = 300_000;
 const GUARD_MS = 5000;
-/** A stream that a load has ended and that is not back by then is told to be lost. */
-const BACK_MS = 2000;
 /** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
 const WINDOW_MS = 50;
 const MOST_WINDOW_MS = 5000;
@@ -70,48 +63,37 @@ const MOST_WINDOW_MS = 5000;
 export class WalSource {
   readonly #options: WalSourceOptions;
   readonly #slot: RelaySlot;
+  readonly #beyond: SettledBeyond;
+  readonly #tries: StreamTries;
   #state: State = POLLING;
   /** With all lanes, and the only one: otherwise there is no stream. */
   #cursor: Cursor | undefined;
   #wanted = false;
   #pausedSince: number | undefined;
-  /** Delivered beyond `prev` and settled. */
-  #ahead: { readonly prev: string; readonly ids: Ahead } = { prev: "", ids: new Map() };
-  #lastWrite: string | undefined;
-  /** An anchor that may have been written: its token, and the snapshot that the cursor has in that case. */
-  #doubtful: { readonly token: string; readonly prev: string } | undefined;
-  #uncounted = 0;
   /** Pages that are handed out and not settled. */
   #inHand = 0;
   #movedAt = 0;
-  #attempts = 0;
-  #nextFrom = Number.NEGATIVE_INFINITY;
-  #since = 0;
   #guardedAt = Number.NEGATIVE_INFINITY;
   #windowEveryMs = WINDOW_MS;
   #windowAt = Number.NEGATIVE_INFINITY;
-  /** Why there is no stream, as it was last told. */
-  #reason: string | undefined;
-  #tellsStream = false;
-  /** Since when a load keeps the stream from going on, though nothing is wrong with it. */
-  #interruptedAt: number | undefined;
   /** The cursor is another's, or it is not known where it stands. */
   #lost = false;
   #left = false;
   #preparing: Promise<void> | undefined;
   /** A slot that could not be dropped yet. */
   #dropDue = false;
-  /** The server cannot stream as it is set up: until then this process does not want to, so that lanes are shared. */
-  #unableUntil = Number.NEGATIVE_INFINITY;
 
   constructor(options: WalSourceOptions) {
     this.#options = options;
-    this.#slot = new RelaySlot({ ...options, relay: options.join.relay });
+    const { sql, names, join, clock, tell } = options;
+    this.#slot = new RelaySlot({ ...options, relay: join.relay });
+    this.#beyond = new SettledBeyond(sql, names);
+    this.#tries = new StreamTries(join.relay, clock, tell);
   }
 
   /** What the others of the relay are told: whether this process could read a stream, as far as it knows. */
   get isAble(): boolean {
-    return this.#options.clock.monotonic() >= this.#unableUntil;
+    return this.#tries.isAble;
   }
 
   /** The cursor is another's, or nobody knows what became of a write. */
@@ -127,7 +109,8 @@ export class WalSource {
   /** How messages come at this moment, for people. */
   get description(): string {
     if (this.isStreaming) return "stream";
-    return this.#reason === undefined ? "polling" : `polling: ${this.#reason}`;
+    const { reason } = this.#tries;
+    return reason === undefined ? "polling" : `polling: ${reason}`;
   }
 
   // ── Loads ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,9 +119,8 @@ export class WalSource {
   interrupt(): void {
     const state = this.#state;
     if (state.phase === "streaming" || state.phase === "ending") {
-      this.#ahead = state.stream.ahead;
-      this.#doubtful = state.stream.doubtful;
-      this.#interruptedAt ??= this.#options.clock.monotonic();
+      this.#beyond.take(state.stream);
+      this.#tries.interrupted();
     }
     if ("stream" in state) {
       state.stream.close();
@@ -152,58 +134,28 @@ export class WalSource {
   entered(cursors: readonly EnteredCursor[]): void {
     const [only, ...others] = cursors;
     this.#cursor = only !== undefined && others.length === 0 && only.lanes.length === LANES ? only : undefined;
-    if (only === undefined) return;
-    // In memory is more than in the row, if the row knows all that was written.
-    const { prev, lastWrite } = only;
-    const asWritten = prev === this.#ahead.prev && lastWrite === this.#lastWrite;
-    const asDoubted = prev === this.#doubtful?.prev && lastWrite === this.#doubtful.token;
-    if (others.length === 0 && asDoubted) this.#ahead = { prev, ids: this.#ahead.ids };
-    else if (others.length > 0 || !asWritten) this.#ahead = { prev, ids: only.ahead };
-    this.#lastWrite = lastWrite;
-    this.#doubtful = undefined;
+    if (only !== undefined) this.#beyond.loaded(only, others.length === 0);
   }
 
   /** Messages that polling has to leave out. */
-  aheadOf({ prev }: Cursor): Ahead {
-    return this.#ahead.prev === prev ? this.#ahead.ids : NONE;
+  aheadOf(cursor: Cursor): Ahead {
+    return this.#beyond.of(cursor);
   }
 
   /** Before the cursor goes to others, under its fence: what they have to leave out. */
   async noteAhead(cursor: Cursor): Promise<void> {
-    const { sql, names } = this.#options;
     this.interrupt();
-    await this.#settleDoubt(cursor);
-    const noted = { token: uuidv7(), ahead: this.aheadOf(cursor), published: this.#uncounted };
-    if (noted.ahead.size === 0 && noted.published === 0) return;
-    const { text, params } = noteAhead(names, cursor, noted);
-    const rows = await sql.query(text, params);
-    if (rows.length === 0) return;
-    cursor.seq++;
-    this.written(noted.token, noted.published);
-  }
-
-  /** An anchor whose answer was lost may have moved the cursor. */
-  async #settleDoubt(cursor: Cursor): Promise<void> {
-    const doubtful = this.#doubtful;
-    if (doubtful === undefined) return;
-    const { text, params } = writtenAnchor(this.#options.names, cursor, doubtful.token);
-    const [row] = await this.#options.sql.query(text, params);
-    this.#doubtful = undefined;
-    if (row === undefined) return;
-    cursor.seq = BigInt(row[0]!);
-    cursor.prev = row[1]!;
-    this.#ahead = { prev: cursor.prev, ids: this.#ahead.ids };
+    await this.#beyond.note(cursor);
   }
 
   /** Something was written under the fence of the cursor. */
   written(token: string, counted: number): void {
-    this.#lastWrite = token;
-    this.#uncounted -= counted;
+    this.#beyond.written(token, counted);
   }
 
   /** Messages that went out and are in no count of the cursor yet. */
   get uncounted(): number {
-    return this.#uncounted;
+    return this.#beyond.uncounted;
   }
 
   // ── New messages ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,8 +180,7 @@ export class WalSource {
       // An anchor may be on its way, which moves the cursor.
       await this.#options.fenced.run(() => Promise.resolve());
       if (this.#state !== state) return "nothing";
-      this.#ahead = state.stream.ahead;
-      this.#doubtful = state.stream.doubtful;
+      this.#beyond.take(state.stream);
       this.#state = POLLING;
       return "poll";
     }
@@ -253,8 +204,7 @@ export class WalSource {
 
   /** Polling has found nothing new: the moment to go over to a stream. */
   caughtUp(): void {
-    const { clock } = this.#options;
-    if (this.#state.phase !== "polling" || !this.#mayStream || clock.monotonic() < this.#nextFrom) return;
+    if (this.#state.phase !== "polling" || !this.#mayStream || !this.#tries.isDue) return;
     const preparing: State = { phase: "preparing" };
     this.#state = preparing;
     this.#preparing = this.#prepare(preparing, this.#cursor!).catch((error: unknown) => {
@@ -289,7 +239,7 @@ export class WalSource {
 
   /** They went out, and nothing was written for it. */
   count(published: number): void {
-    this.#uncounted += published;
+    this.#beyond.count(published);
   }
 
   #moved(): void {
@@ -386,7 +336,7 @@ export class WalSource {
         ahead: this.aheadOf(cursor),
         wants,
         mostBytes: 2 * join.batch.bytes,
-        uncounted: () => this.#uncounted,
+        uncounted: () => this.uncounted,
         onWritten: (token, counted) => this.written(token, counted),
         onNews: wake,
         onEnd: (error, kind) => this.#ended(stream, error, kind),
@@ -419,14 +369,9 @@ export class WalSource {
 
   #takeOver({ stream, how }: State & { phase: "open" }): void {
     this.#state = { phase: "streaming", stream };
-    this.#since = this.#options.clock.monotonic();
     this.#moved();
-    this.#reason = undefined;
-    this.#interruptedAt = undefined;
     stream.deliver();
-    if (this.#tellsStream) return;
-    this.#tellsStream = true;
-    this.#options.tell({ type: "stream_started", relay: this.#options.join.relay, from: how });
+    this.#tries.started(how);
   }
 
   // ── Ending ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -436,8 +381,7 @@ export class WalSource {
     if (!("stream" in state) || state.stream !== stream || state.phase === "ending") return;
     this.#state = state.phase === "streaming" ? { phase: "ending", stream } : POLLING;
     if (kind === "lost" || kind === "taken") this.#lost = true;
-    if (kind === "behind") this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
-    if (kind === "behind") this.#tellLost(error);
+    if (kind === "behind") this.#tries.stopped(error);
     // Everything is loaded anew, and if the cursor is still this process's, it streams again.
     else if (kind !== "taken") this.#failed(error);
     this.#options.wake();
@@ -460,29 +404,7 @@ export class WalSource {
   }
 
   #failed(error: unknown): void {
-    if (this.#left) return;
-    const now = this.#options.clock.monotonic();
-    if (this.#tellsStream && now - this.#since > LASTED_MS) this.#attempts = 0;
-    // The first time at once: most losses are of a connection.
-    const waitMs = this.#attempts++ === 0 ? 0 : Math.max(BACKOFF.baseMs, backoffMs(this.#attempts, BACKOFF));
-    this.#nextFrom = now + waitMs;
-    if (this.#attempts >= MOST_ATTEMPTS && !this.#tellsStream) {
-      this.#unableUntil = now + UNABLE_MS;
-      this.#attempts = 0;
-    }
-    this.#tellLost(error);
-  }
-
-  #tellLost(error: unknown): void {
-    const reason = explainStreamError(error);
-    const isTold = !this.#tellsStream && reason === this.#reason;
-    this.#reason = reason;
-    this.#tellsStream = false;
-    this.#interruptedAt = undefined;
-    if (isTold) return;
-    // Where messages were thrown away by the server they come by polling all the same.
-    const windowLost = /has been invalidated|can no longer get changes|requested WAL segment/.test(reason);
-    this.#options.tell({ type: "stream_lost", relay: this.#options.join.relay, error: reason, windowLost });
+    if (!this.#left) this.#tries.failed(error);
   }
 
   async #orLost<T>(asked: Promise<T>): Promise<T> {
@@ -502,7 +424,7 @@ export class WalSource {
     const now = clock.monotonic();
     this.#wanted = allStream;
     this.#pausedSince = paused ? (this.#pausedSince ?? now) : undefined;
-    if (now - (this.#interruptedAt ?? now) > BACK_MS && this.#tellsStream) this.#tellLost(new WalRefusal(INTERRUPTED));
+    this.#tries.look();
     const state = this.#state;
     if (state.phase === "streaming" || state.phase === "open") {
       state.stream.look();
@@ -523,8 +445,7 @@ export class WalSource {
   /** Without the slot polling costs the server nothing, however long it takes. */
   #stop(why: string): void {
     this.#giveWay();
-    this.#tellLost(new WalRefusal(why));
-    this.#nextFrom = this.#options.clock.monotonic() + BACKOFF.baseMs;
+    this.#tries.stopped(new WalRefusal(why));
     this.#options.wake();
     this.#dropSoon();
   }
@@ -595,8 +516,6 @@ export class WalSource {
   }
 }
 
-const INTERRUPTED = "The lease was lost: another process has the lanes, or they are being loaded anew";
-
 const SYNCHRONOUS =
   "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
 
@@ -605,5 +524,3 @@ function brought(names: Names, publication: "missing" | "changed" | "ready"): st
     ? `The publication ${names.publication} does not exist. Run \`txbox wal enable\``
     : `The publication ${names.publication} was changed, and no longer brings every insert. Run \`txbox wal disable\`, then \`txbox wal enable\``;
 }
-
-const NONE: Ahead = new Map();
