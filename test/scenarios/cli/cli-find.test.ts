@@ -137,6 +137,10 @@ describe.skipIf(!hasPostgres())("find and story", () => {
       expect(alone.stdout).toContain("order-1 in main");
       expect(alone.stdout).not.toContain("payment_taken");
     }
+    const audited = await runCli(["audit", "--from", "main", "--to", "payments", "--consumer", "payments"], {
+      cwd: project.path,
+    });
+    expect([audited.code, audited.stderr]).toEqual([0, expect.stringMatching(/^Auditing .+ against the receipts/)]);
     const wrong = await story("order-1", "--stores", "payment");
     expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('Did you mean "payments"?')]);
     const named = `export default { stores: { a: { url: ${JSON.stringify(orders.url)} }, b: { url: ${JSON.stringify(payments.url)} } } };`;
