@@ -30,7 +30,7 @@ import { WindowOpener } from "./window-opener.ts";
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
 /** A lease of which this part is left is not renewed yet. */
-const LONG = 5 / 6;
+const LONG = 0.9;
 
 export interface PostgresLanePortOptions {
   readonly sql: CopyRunner;
