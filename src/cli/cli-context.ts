@@ -93,7 +93,7 @@ export class CliContext implements AsyncDisposable {
 
   /** Another store, by its URL or its name in the configuration, after the same check; undefined: the own one. */
   async openOther(which: string | undefined, flag: string): Promise<OpenStore> {
-    if (which === undefined) return this.open();
+    if (which === undefined || (which === OWN_STORE && (await this.#ownIsMain()))) return this.open();
     const opening = this.#openOther(which, flag);
     this.#others.push(opening);
     const opened = await opening;
@@ -104,6 +104,16 @@ export class CliContext implements AsyncDisposable {
       throw error;
     }
     return opened;
+  }
+
+  /** What the own store is called beside the `stores` of the configuration. */
+  async ownName(): Promise<string> {
+    return (await this.#ownIsMain()) ? OWN_STORE : "own";
+  }
+
+  async #ownIsMain(): Promise<boolean> {
+    const { config } = await this.loadConfig();
+    return this.#chosen(config) === undefined && !Object.hasOwn(config.stores ?? {}, OWN_STORE);
   }
 
   /** Whether it is said anywhere which store is the own one. */
@@ -184,7 +194,7 @@ export class CliContext implements AsyncDisposable {
     const named = isUrl ? undefined : config.stores?.[which];
     const known = Object.keys(config.stores ?? {});
     if (!isUrl && (named === undefined || !known.includes(which))) {
-      const hint = known.length === 0 ? "The configuration has no stores" : suggestion(which, known);
+      const hint = known.length === 0 ? "The configuration has no stores" : suggestion(which, [OWN_STORE, ...known]);
       // What is no name may hold a password.
       const shown = /^[\w.-]{1,100}$/.test(which) ? `"${which}"` : "its value";
       throw new UsageError(`${flag}: ${shown} is neither a database URL nor a name of \`stores\`. ${hint}`);

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { TxboxError } from "../core/errors.ts";
+import { errorCode, TxboxError } from "../core/errors.ts";
 import { contractsOf } from "../core/event-map.ts";
 import { rejectUnknownOptions } from "../core/options.ts";
 import { valueKind } from "../core/value-kind.ts";
@@ -86,7 +86,10 @@ export async function loadModule(file: string, deadlineMs: number): Promise<obje
   try {
     module = await within(deadlineMs, import(pathToFileURL(file).href) as Promise<object>);
   } catch (error) {
-    throw new UsageError(`${name} cannot be loaded: ${reasonOf(error)}`, { cause: error });
+    const fix = fixOf(error);
+    throw new UsageError(`${name} cannot be loaded: ${reasonOf(error)}${fix === undefined ? "" : `. ${fix}`}`, {
+      cause: error,
+    });
   }
   if (module === LATE)
     throw new UsageError(`${name} was not loaded within ${formatMs(deadlineMs)}: it awaits something that never comes`);
@@ -155,6 +158,23 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 function reasonOf(error: unknown): string {
   return error instanceof Error ? (error.message.split("\n", 1)[0] ?? "") : String(error);
+}
+
+/** Node runs TypeScript without a compiler, which is stricter than what the application may be used to. */
+function fixOf(error: unknown): string | undefined {
+  const tsx = 'or set NODE_OPTIONS="--import tsx"';
+  switch (errorCode(error)) {
+    case "ERR_MODULE_NOT_FOUND":
+    case "ERR_UNSUPPORTED_DIR_IMPORT":
+      // A package is to be installed; a file or an alias has to be written as Node wants it.
+      return /package '[^@~]|package '@[^/]/.test(reasonOf(error))
+        ? undefined
+        : `Node runs it as it is: write imports as paths with their ending, such as "./events.ts", ${tsx}`;
+    case "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX":
+      return `Node runs it as it is: leave out what is not erasable, such as enums and decorators, ${tsx}`;
+    default:
+      return undefined;
+  }
 }
 
 function keysOf<T extends object>(keys: Readonly<Record<keyof T, true>>): readonly string[] {

@@ -112,7 +112,8 @@ export function describeError(error: unknown, maxLength = 1000): string {
 
 function textOf(error: unknown): string {
   try {
-    return error instanceof Error ? `${error.name}: ${error.message}${why(error)}` : String(error);
+    if (!(error instanceof Error)) return String(error);
+    return `${error.name}: ${failedQuery(error) ?? `${error.message}${why(error)}`}`;
   } catch {
     return `What was thrown, ${valueKind(error)}, cannot be made into text`;
   }
@@ -120,7 +121,22 @@ function textOf(error: unknown): string {
 
 /** What `fetch` and others throw says only in its cause what has happened. */
 function why({ message, cause }: Error): string {
-  if (!(cause instanceof Error)) return "";
-  const reason = cause.message === "" ? errorCode(cause) : cause.message;
+  const reason = reasonOf(cause);
   return reason === undefined || message.includes(reason) ? "" : ` (${reason})`;
+}
+
+/**
+ * Drizzle's error begins with the query and its values, and has the reason only in its cause. The reason comes first here, so
+ * that it is not cut off. The values are left out: they differ with each message, and may be secret.
+ */
+function failedQuery(error: Error): string | undefined {
+  const reason = reasonOf(error.cause);
+  if (reason === undefined || !("query" in error) || !("params" in error)) return undefined;
+  const said = `Failed query: ${String(error.query)}`;
+  return error.message.startsWith(said) ? `${reason} (${said})` : undefined;
+}
+
+function reasonOf(cause: unknown): string | undefined {
+  if (!(cause instanceof Error)) return undefined;
+  return cause.message === "" ? errorCode(cause) : cause.message;
 }

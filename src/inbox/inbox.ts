@@ -24,6 +24,7 @@ import { SampleRecorder } from "../core/sample-recorder.ts";
 import { settledWithin } from "../core/settled-within.ts";
 import type { SqlTransaction } from "../core/sql-transaction.ts";
 import { uuidv7 } from "../core/uuid.ts";
+import { valueKind } from "../core/value-kind.ts";
 import { HandlerRegistry, type AnyHandler, type HandlerFunction, type UnknownTypes } from "./handler-registry.ts";
 import { requireIncoming, typeOf } from "./incoming-message.ts";
 import { MessageProcessor, type Attempt } from "./process-message.ts";
@@ -183,6 +184,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       throw result.error;
     },
     async start(subscriber) {
+      requireSubscriber(subscriber);
       if (registry.types.length === 0) throw noHandlers(consumer);
       await saidNow(store.migrator?.check(), store);
       await saidNow(requireOwnScope(), store);
@@ -287,6 +289,19 @@ function checkOptions<Map extends EventMap, Tx>(options: InboxOptions<Map, Tx>):
 
 function invalid(field: string, message: string, fix: string): TxboxError {
   return new TxboxError("invalid_option", message, { field, fix });
+}
+
+/** A relay has `start` and `stop` as well, so the types let it through. */
+function requireSubscriber(subscriber: object | undefined): void {
+  const has = (name: string): boolean =>
+    typeof (subscriber as Record<string, unknown> | undefined)?.[name] === "function";
+  if (has("start") && has("stop") && !has("drainOnce")) return;
+  const got = has("drainOnce") ? "a relay" : has("publish") ? "a publisher" : valueKind(subscriber);
+  throw invalid(
+    "subscriber",
+    `inbox.start needs a subscriber, got ${got}`,
+    "Pass one, such as createInProcessBus(), or createRedisSubscriber({ client, streams }) of a broker",
+  );
 }
 
 function noHandlers(consumer: string): TxboxError {

@@ -45,11 +45,11 @@ export interface LogOptions {
  * warning once in a minute.
  */
 export function logEvents(options: LogOptions): () => void {
-  rejectUnknownOptions("logEvents", options, ["logger", "payloads"]);
-  const { logger, payloads = false } = options;
+  rejectUnknownOptions("logEvents", options ?? {}, ["logger", "payloads"]);
+  const { logger, payloads = false } = options ?? {};
   requireSwitch("logEvents", "payloads", payloads);
   for (const level of LEVELS) {
-    const fix = `Pass { logger: pino() }, or any logger with ${LEVELS.join(", ")}`;
+    const fix = `Pass { logger: pino() } or { logger: console }, or any logger with ${LEVELS.join(", ")}`;
     requireFunction("logEvents", `logger.${level}`, logger?.[level], fix);
   }
   const log = new EventLog(logger, payloads);

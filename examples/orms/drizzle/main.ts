@@ -9,12 +9,7 @@ await show({ name: "Drizzle on node-postgres", open: async () => onNodePostgres(
 await one.close();
 
 const two = readerOf(other);
-await show({
-  name: "Drizzle on postgres.js",
-  open: async () => onPostgresJs(other),
-  query: two.query,
-  endIsKnown: false,
-});
+await show({ name: "Drizzle on postgres.js", open: async () => onPostgresJs(other), query: two.query });
 await two.close();
 
 const pglite = new PGlite();

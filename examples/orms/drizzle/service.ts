@@ -9,7 +9,7 @@ import * as schema from "./schema.ts";
 import { order, payment } from "./schema.ts";
 
 /** Drizzle on any of its drivers. */
-type Database = PgDatabase<PgQueryResultHKT, typeof schema> & { readonly $client: object };
+type Database = PgDatabase<PgQueryResultHKT, typeof schema>;
 
 export function createShop(db: Database, close: () => Promise<void>): Shop {
   const store = createPostgresStore({ client: fromDrizzle(db) });
@@ -80,7 +80,11 @@ export function createShop(db: Database, close: () => Promise<void>): Shop {
     enqueueOutside: () => outbox.enqueue(db, created("outside", 1)),
     async enqueueTooLate() {
       const tx = await db.transaction(async (one) => one);
-      await outbox.enqueue(tx, created("late", 1));
+      // Its connection serves this one by now.
+      await db.transaction(async (other) => {
+        await other.insert(order).values({ id: "other", total: 1 });
+        await outbox.enqueue(tx, created("late", 1));
+      });
     },
     sql: (tx: PgTransaction<PgQueryResultHKT, typeof schema>, text) => tx.execute(sql.raw(text)),
     close,

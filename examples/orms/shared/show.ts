@@ -18,13 +18,11 @@ export interface ShowOptions {
   readonly name: string;
   readonly open: () => Promise<Shop>;
   readonly query: (text: string) => Promise<Record<string, unknown>[]>;
-  /** postgres.js does not say that a transaction has ended. */
-  readonly endIsKnown?: boolean;
   readonly hasSessions?: boolean;
 }
 
 /** Runs one service through everything that txbox promises an ORM; throws when something is not as it should be. */
-export async function show({ name, open, query, endIsKnown = true, hasSessions = true }: ShowOptions): Promise<void> {
+export async function show({ name, open, query, hasSessions = true }: ShowOptions): Promise<void> {
   for (const statement of TABLES.split(";")) await query(statement);
   const shop = await open();
   await shop.store.migrator.migrate();
@@ -68,12 +66,10 @@ export async function show({ name, open, query, endIsKnown = true, hasSessions =
     said(`refused outside a transaction: ${error.message}`);
     return true;
   });
-  if (endIsKnown) {
-    await rejects(shop.enqueueTooLate(), (error: Error) => {
-      said(`refused after the end: ${error.message}`);
-      return true;
-    });
-  }
+  await rejects(shop.enqueueTooLate(), (error: Error) => {
+    said(`refused after the end: ${error.message}`);
+    return true;
+  });
   same(await created(), ["o-1", "o-3", "o-4", "o-5", "o-6", "o-7"]);
 
   await shop.placeOrder("o-8", UNPAYABLE);

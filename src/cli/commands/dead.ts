@@ -27,6 +27,9 @@ const PAGE = 500;
 /** Before several are discarded they are counted, up to here. */
 const COUNTED = 10_000;
 
+const ELSEWHERE =
+  "Looked at: letters of relays. Those of a consumer that reads a broker are in that broker (txbox dead --help)";
+
 export const deadCommand: Command = defineCommand({
   name: "dead",
   summary: "group, list, show, edit, requeue, redrive and discard dead letters",
@@ -43,7 +46,9 @@ export const deadCommand: Command = defineCommand({
     "Requeued messages go out again through the same relay, those of one key in their order. The relay carries out requeue and\n" +
     "discard between two batches; when none runs, the command waits in the database until one does. A group is what died of the\n" +
     "same: one relay, one type, one kind of error. An edited letter keeps its id, key, stream, type and position, and what it was\n" +
-    "before. A redrive requeues at a rate and waits while the target of the relay is out. `txbox changes` shows who did what.",
+    "before. A redrive requeues at a rate and waits while the target of the relay is out. `txbox changes` shows who did what.\n" +
+    "These are the letters of relays. A consumer that reads a broker puts its own into that broker, such as orders.dead of Redis:\n" +
+    "`txbox replay` of the sender sends such a message again.",
   words: true,
   flags: {
     relay: { kind: "text", value: "NAME", help: "dead letters of this relay" },
@@ -170,6 +175,7 @@ async function list(context: CliContext, { limit = 100, ...query }: DeadQuery): 
   const { admin } = (await context.open()).store;
   const state = query.state ?? "dead";
   const first = await admin.dead({ ...query, limit: Math.min(PAGE, limit) });
+  if (first.length === 0 && Object.keys(query).length === 0) output.note(ELSEWHERE);
   if (limit <= PAGE || first.length < PAGE) {
     output.result({ dead: first.map(messageRecord) }, () =>
       first.length === 0 ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n` : deadTable(first),

@@ -21,7 +21,7 @@ export const storyCommand: Command = defineCommand({
     "--config ask the own store of each. What came of a message is found by causationId among the messages of its correlation,\n" +
     "so all services that hand it on appear in one tree. A store that is down is named. Nothing is changed.",
   flags: {
-    stores: { kind: "list", value: "STORE", help: "only these: names of `stores`, URLs, or `own`" },
+    stores: { kind: "list", value: "STORE", help: "only these: names of `stores`, URLs, or `main`, the own one" },
     most: { kind: "integer", min: 1, help: "at most this many messages (default 500)" },
     config: { kind: "list", value: "FILE", help: "configuration files, each with its own store" },
   },
@@ -74,11 +74,14 @@ type Opening = [name: string, open: () => Promise<Store>][];
 async function ofOne(context: CliContext, only: readonly string[] | undefined): Promise<Opening> {
   const other = (name: string) => async () => (await context.openOther(name, "--stores")).store;
   const own = async () => (await context.open()).store;
+  const ownName = await context.ownName();
   if (only !== undefined)
-    return only.map((name, i) => (name === "own" ? ["own", own] : [labelOf(name, i), other(name)]));
+    return only.map((name, i) => {
+      return name === ownName || name === "own" ? [ownName, own] : [labelOf(name, i), other(name)];
+    });
   const { config } = await context.loadConfig();
   const named = Object.keys(config.stores ?? {}).map((name): Opening[number] => [name, other(name)]);
-  return named.length > 0 && !(await context.hasOwn()) ? named : [["own", own], ...named];
+  return named.length > 0 && !(await context.hasOwn()) ? named : [[ownName, own], ...named];
 }
 
 function ofConfigs(context: CliContext, configs: readonly string[], only: readonly string[] | undefined): Opening {

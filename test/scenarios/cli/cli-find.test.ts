@@ -117,7 +117,7 @@ describe.skipIf(!hasPostgres())("find and story", () => {
     expect([code, stderr]).toEqual([0, ""]);
     const lines = stdout.trimEnd().split("\n");
     expect(lines).toEqual([
-      expect.stringMatching(/^order_placed order-1 in own, stream orders, key 4711, enqueued \d{4}-/),
+      expect.stringMatching(/^order_placed order-1 in main, stream orders, key 4711, enqueued \d{4}-/),
       expect.stringMatching(/^│ relay bus: published after .+, 1 attempt$/),
       expect.stringMatching(/^│ consumer payments in payments: processed after .+, 1 attempt$/),
       expect.stringMatching(/^└─ payment_taken paid-1 in payments, stream payments, enqueued /),
@@ -126,14 +126,23 @@ describe.skipIf(!hasPostgres())("find and story", () => {
     const paid = await story("paid-1", "--json");
     expect(paid.json).toMatchObject({
       message: { id: "paid-1", places: [{ store: "payments", payload: 1 }], caused: [] },
-      causes: [{ id: "order-1", places: [{ store: "own" }] }],
+      causes: [{ id: "order-1", places: [{ store: "main" }] }],
       count: 1,
       cut: false,
       unreachable: [],
     });
-    expect((await story("paid-1")).stdout).toMatch(/^because of order_placed order-1 in own/);
-    const alone = await story("order-1", "--stores", "own");
-    expect(alone.stdout).not.toContain("payment_taken");
+    expect((await story("paid-1")).stdout).toMatch(/^because of order_placed order-1 in main/);
+    for (const name of ["main", "own"]) {
+      const alone = await story("order-1", "--stores", name);
+      expect(alone.stdout).toContain("order-1 in main");
+      expect(alone.stdout).not.toContain("payment_taken");
+    }
+    const audited = await runCli(["audit", "--from", "main", "--to", "payments", "--consumer", "payments"], {
+      cwd: project.path,
+    });
+    expect([audited.code, audited.stderr]).toEqual([0, expect.stringMatching(/^Auditing .+ against the receipts/)]);
+    const wrong = await story("order-1", "--stores", "payment");
+    expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('Did you mean "payments"?')]);
     const named = `export default { stores: { a: { url: ${JSON.stringify(orders.url)} }, b: { url: ${JSON.stringify(payments.url)} } } };`;
     using without = projectFolder({ "txbox.config.mjs": named });
     const { stdout: ofNamed } = await runCli(["story", "order-1"], { cwd: without.path });

@@ -57,6 +57,7 @@ describe.skipIf(!hasPostgres())("txbox dead groups, edit and redrive; txbox chan
     expect(table).toContain(group);
     expect(table).toContain("it has no price");
     expect((await must("dead", "groups", "--type", "none")).stdout).toBe("There are no dead letters.\n");
+    expect((await must("dead", "list", "--type", "none")).stderr).toBe("");
     expect((await list("dead", "list", "--group", group)).dead.map((letter) => letter.group)).toEqual([
       group,
       group,

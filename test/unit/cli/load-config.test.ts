@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../../src/cli/load-config.ts";
-import { projectFolder } from "../../support/run-cli.ts";
+import { projectFolder, runCli } from "../../support/run-cli.ts";
 
 const load = async (text: string, name = "txbox.config.mjs") => {
   using folder = projectFolder({ [name]: text });
@@ -59,6 +59,29 @@ describe("loadConfig", () => {
   ])("%s is refused", async (text, message) => {
     await expect(load(text)).rejects.toThrow(message);
   });
+
+  // By Node itself, which is what refuses the file.
+  test.each([
+    ["import './events'; export default {};", 'such as "./events.ts", or set NODE_OPTIONS="--import tsx"'],
+    ["import '@/events'; export default {};", 'such as "./events.ts", or set NODE_OPTIONS="--import tsx"'],
+    [
+      "enum Color { red }; export default Color;",
+      "leave out what is not erasable, such as enums and decorators, or set",
+    ],
+  ])("%s: the error says how Node wants it", async (text, fix) => {
+    using folder = projectFolder({ "txbox.config.ts": text });
+    const { code, stderr } = await runCli(["status"], { cwd: folder.path });
+    expect([code, stderr]).toEqual([2, expect.stringContaining(fix)]);
+  });
+
+  test.each(["no-such-package", "@no/such"])(
+    "the package %s is missing, and nothing is written wrongly",
+    async (name) => {
+      using folder = projectFolder({ "txbox.config.ts": `import '${name}'; export default {};` });
+      const { code, stderr } = await runCli(["status"], { cwd: folder.path });
+      expect([code, stderr]).toEqual([2, expect.stringMatching(/Cannot find package '\S+' imported from \S+\n$/)]);
+    },
+  );
 
   test("a file that never ends loading is an error after the deadline", async () => {
     using folder = projectFolder({ "txbox.config.mjs": "await new Promise(() => {}); export default {};" });

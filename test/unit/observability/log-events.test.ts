@@ -209,6 +209,7 @@ describe("logEvents", () => {
     end();
     relayTells({ type: "stopped", relay: "out" });
     expect(lines).toEqual([]);
+    expect(() => logEvents(undefined as never)).toThrow(/Pass \{ logger: pino\(\) \} or \{ logger: console \}/);
     expect(() => logEvents({} as never)).toThrow(/logger\.error must be a function.*pino\(\)/);
     expect(() => logEvents({ logger: pino(), level: "info" } as never)).toThrow(/no option "level"/);
   });

@@ -7,7 +7,9 @@ import type { PostgresBridge } from "./bridge.ts";
 
 /** Drizzle on node-postgres, postgres.js or PGlite: what `drizzle(…)` returns. */
 export interface DrizzleDatabase<Tx> {
-  readonly $client: object;
+  /** Always there; types such as `NodePgDatabase<typeof schema>` leave it out. */
+  readonly $client?: object;
+  readonly _: object;
   transaction(run: (tx: Tx) => Promise<unknown>): Promise<unknown>;
 }
 
@@ -21,22 +23,62 @@ export function fromDrizzle<Tx extends object>(db: DrizzleDatabase<Tx>): Postgre
       fix: "Pass drizzle({ client: new pg.Pool(…) }), or one on postgres.js or PGlite",
     });
   }
+  noteEnds(db);
   return {
     library: "Drizzle",
     client: client as PostgresBridge["client"],
     transaction: <T>(run: (tx: Tx) => Promise<T>) => db.transaction(run) as Promise<T>,
     statementsOf(value) {
       if (!hasMethods(value, "select", "insert", "transaction") || !("_" in value)) return undefined;
-      const driver = hasMethods(value, "rollback") ? connectionOf(value) : undefined;
-      if (driver !== undefined) return { driver };
-      throw notATransaction("the Drizzle database", "Pass the `tx` of db.transaction(async (tx) => …)");
+      const session = hasMethods(value, "rollback") ? sessionOf(value) : undefined;
+      if (!isObject(session?.client)) {
+        throw notATransaction("the Drizzle database", "Pass the `tx` of db.transaction(async (tx) => …)");
+      }
+      if (ended.has(session)) {
+        const fix = "Call enqueue inside db.transaction(async (tx) => …), and await it there";
+        throw notATransaction("a Drizzle transaction that has ended", fix);
+      }
+      return { driver: session.client as PgClient };
     },
   };
 }
 
-function connectionOf(tx: object): PgClient | undefined {
-  const { session } = tx as { session?: { client?: unknown } };
-  return isObject(session?.client) ? (session.client as PgClient) : undefined;
+interface DrizzleSession {
+  readonly client?: unknown;
+  transaction?: unknown;
+}
+
+function sessionOf(value: object): DrizzleSession | undefined {
+  const { session } = value as { session?: unknown };
+  return isObject(session) ? session : undefined;
+}
+
+/** The sessions of transactions that have ended. */
+const ended = new WeakSet<object>();
+const watched = new WeakSet<object>();
+
+/**
+ * A transaction of Drizzle does not know that it has ended, and its connection may serve another one by then: a message
+ * would be written in that. Each transaction has a session of its own.
+ */
+function noteEnds(db: object): void {
+  const session = sessionOf(db);
+  if (session === undefined || watched.has(session) || !hasMethods(session, "transaction")) return;
+  watched.add(session);
+  type Run = (tx: object) => unknown;
+  const begin = (Reflect.get(session, "transaction") as (run: Run, ...rest: unknown[]) => unknown).bind(session);
+  session.transaction = (run: Run, ...rest: unknown[]) =>
+    begin(
+      async (tx) => {
+        try {
+          return await run(tx);
+        } finally {
+          const own = sessionOf(tx);
+          if (own !== undefined && own !== session) ended.add(own);
+        }
+      },
+      ...rest,
+    );
 }
 
 function isObject(value: unknown): value is object {
