@@ -113,6 +113,8 @@ class AdminPage {
       const headers = {
         ...SAFE_HEADERS,
         "content-type": "text/event-stream; charset=utf-8",
+        // Who packs it, holds events back until there are many.
+        "cache-control": "no-store, no-transform",
         "x-accel-buffering": "no",
       };
       if (request.method === "HEAD") return new Response(null, { headers });
@@ -166,13 +168,15 @@ class AdminPage {
     }
     const file = [script, style].find(({ name }) => name === path);
     if (file === undefined) throw new PageFailure(404, "There is nothing here");
-    return fileAnswer(file, request);
+    return fileAnswer(file, request, connection !== undefined);
   }
 }
 
-function fileAnswer({ type, gzip }: PageFile, request: Request): Response {
+/** Without a connection to send it on, the host may pack it, and may drop the header that says that it is packed, as Next does. */
+function fileAnswer({ type, gzip }: PageFile, request: Request, mayPack: boolean): Response {
   const headers = { ...SAFE_HEADERS, "content-type": type, "cache-control": "private, max-age=31536000, immutable" };
-  const accepts = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?(?:,|$))/i.test(request.headers.get("accept-encoding") ?? "");
+  const accepts =
+    mayPack && /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?(?:,|$))/i.test(request.headers.get("accept-encoding") ?? "");
   const body = accepts ? gzip : gunzipSync(gzip);
   return new Response(new Uint8Array(body), {
     headers: { ...headers, vary: "accept-encoding", ...(accepts ? { "content-encoding": "gzip" } : {}) },
