@@ -10,7 +10,7 @@ import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
 import { walSource } from "./0011-wal-source.ts";
 import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
-import { lookUpsByPlace } from "./0013-look-ups-by-place.ts";
+import { lookUpsByPlace } from "./0014-look-ups-by-place.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */

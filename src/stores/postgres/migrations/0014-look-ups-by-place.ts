@@ -47,7 +47,7 @@ function searched(m: string): string {
  * write. As before, a segment that is written to is left by its writers first.
  */
 export const lookUpsByPlace: OnlineMigration = {
-  version: 13,
+  version: 14,
   name: "look_ups_by_place",
   pieces: [
     {
