@@ -10,6 +10,7 @@ import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
 import { walSource } from "./0011-wal-source.ts";
 import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
+import { whatAProcessCanHold } from "./0013-what-a-process-can-hold.ts";
 import { lookUpsByPlace } from "./0014-look-ups-by-place.ts";
 import type { Migration } from "./migration.ts";
 
@@ -27,5 +28,6 @@ export const MIGRATIONS: readonly Migration[] = [
   groupsEditsChanges,
   walSource,
   enqueueFromSql,
+  whatAProcessCanHold,
   lookUpsByPlace,
 ];
