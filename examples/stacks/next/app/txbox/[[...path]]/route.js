@@ -22,5 +22,8 @@ const page = createAdmin({
     : { token: process.env.PAGE_TOKEN }),
 });
 
+// Next waits for open connections when it is told to stop.
+process.once("SIGTERM", () => void page.close());
+
 export const GET = (request) => page(request);
 export const POST = GET;
