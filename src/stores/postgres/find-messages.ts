@@ -60,8 +60,9 @@ async function* positionsOf(sql: SqlRunner, names: Names, query: MessageQuery): 
   for (let at = 0; at < positions.length; at += CHUNK) yield positions.slice(at, at + CHUNK);
   for (const segment of (await logSegments(sql, names)).toReversed()) {
     const top = await topOf(sql, names, segment);
-    let after: bigint | undefined;
-    while (top !== undefined && (after === undefined || after < top)) {
+    if (top === undefined) continue;
+    let after = segment.first - 1n;
+    while (after < top) {
       const c = addLookUp(new Conditions(), query);
       const rows = indexedRows(names, query, c, { segment, top, order: "asc", most: CHUNK, after });
       const seen = await byLookUpIndex(sql, () =>
