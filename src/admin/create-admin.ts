@@ -83,8 +83,12 @@ class AdminPage {
     if (method !== "GET" && method !== "HEAD" && method !== "POST")
       throw new PageFailure(405, "Only GET, HEAD and POST");
     this.#guard.checkOrigin(request);
-    const { pathname, searchParams, search } = new URL(request.url);
-    if (pathname === this.#prefix && this.#prefix !== "") return redirect(`${this.#prefix}/${search}`);
+    const { pathname, searchParams } = new URL(request.url);
+    // No redirect to a slash: hosts like Next redirect the other way.
+    if (pathname === this.#prefix) {
+      if (method === "POST") throw new PageFailure(405, "Only GET and HEAD");
+      return this.#file("", request, connection, `${this.#prefix.slice(this.#prefix.lastIndexOf("/") + 1)}/`);
+    }
     if (!pathname.startsWith(`${this.#prefix}/`)) throw new PageFailure(404, "There is nothing here");
     const path = pathname.slice(this.#prefix.length + 1);
     if (!path.startsWith("api/")) {
@@ -109,6 +113,8 @@ class AdminPage {
       const headers = {
         ...SAFE_HEADERS,
         "content-type": "text/event-stream; charset=utf-8",
+        // Who packs it, holds events back until there are many.
+        "cache-control": "no-store, no-transform",
         "x-accel-buffering": "no",
       };
       if (request.method === "HEAD") return new Response(null, { headers });
@@ -151,32 +157,34 @@ class AdminPage {
   }
 
   /** The page without data: with a token it has to be there before the token is given. */
-  async #file(path: string, request: Request, connection: Connection | undefined): Promise<Response> {
+  async #file(path: string, request: Request, connection: Connection | undefined, folder = ""): Promise<Response> {
     if (!this.#guard.tokenNeeded) await this.#guard.visitor(request, connection);
     this.#bundle ??= pageBundle();
     const { script, style } = await this.#bundle;
     if (SCREENS.includes(path)) {
-      return new Response(html(script, style), {
+      return new Response(html(script.name, style.name, folder), {
         headers: { ...SAFE_HEADERS, "content-type": "text/html; charset=utf-8" },
       });
     }
     const file = [script, style].find(({ name }) => name === path);
     if (file === undefined) throw new PageFailure(404, "There is nothing here");
-    return fileAnswer(file, request);
+    return fileAnswer(file, request, connection !== undefined);
   }
 }
 
-function fileAnswer({ type, gzip }: PageFile, request: Request): Response {
+/** Without a connection to send it on, the host may pack it, and may drop the header that says that it is packed, as Next does. */
+function fileAnswer({ type, gzip }: PageFile, request: Request, mayPack: boolean): Response {
   const headers = { ...SAFE_HEADERS, "content-type": type, "cache-control": "private, max-age=31536000, immutable" };
-  const accepts = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?(?:,|$))/i.test(request.headers.get("accept-encoding") ?? "");
+  const accepts =
+    mayPack && /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?(?:,|$))/i.test(request.headers.get("accept-encoding") ?? "");
   const body = accepts ? gzip : gunzipSync(gzip);
   return new Response(new Uint8Array(body), {
     headers: { ...headers, vary: "accept-encoding", ...(accepts ? { "content-encoding": "gzip" } : {}) },
   });
 }
 
-/** Names of files are relative, so that the page works under every prefix. */
-function html(script: PageFile, style: PageFile): string {
+/** Names of files are relative, so that the page works under every prefix, also under one that a proxy adds. */
+function html(script: string, style: string, folder: string): string {
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -186,8 +194,8 @@ function html(script: PageFile, style: PageFile): string {
 <meta name="robots" content="noindex">
 <title>txbox</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="${style.name}">
-<script type="module" src="${script.name}"></script>
+<link rel="stylesheet" href="${folder}${style}">
+<script type="module" src="${folder}${script}"></script>
 </head>
 <body><div id="page"></div><noscript>This page needs JavaScript. The command line shows the same: txbox status</noscript></body>
 </html>
@@ -199,10 +207,6 @@ function json(value: unknown, status = 200, headers: Readonly<Record<string, str
     status,
     headers: { ...SAFE_HEADERS, "content-type": "application/json; charset=utf-8", ...headers },
   });
-}
-
-function redirect(to: string): Response {
-  return new Response(null, { status: 308, headers: { ...SAFE_HEADERS, location: to } });
 }
 
 async function bodyOf(request: Request): Promise<unknown> {

@@ -12,6 +12,8 @@ export interface RelayMemory {
   readonly owners: Map<string, number | null>;
   /** When it was last seen that messages left; at first, when it was first looked at. */
   flowedAt: number;
+  /** That messages leave was seen by this page, so that it can be newer than the last sample. */
+  sawFlow: boolean;
   /** A dead letter holds a key. */
   heldByDead: boolean;
   /** What one of them died of. */
@@ -103,7 +105,7 @@ function stateOf(looked: Looked, processes: number): { state: RelayState; since:
   if (out !== null && pending > 0 && processes > 0) return { state: "out", since: out };
   if (processes === 0 && pending > 0 && lag > ALONE_MS) return { state: "alone", since: now - lag };
   const others = pending - parked;
-  if (blockedKeys > 0 && others < FEW) return { state: "blocked", since: null };
+  if (blockedKeys > 0 && others < FEW) return { state: "blocked", since: lag > 0 ? now - lag : null };
   if (processes > 0 && lag > STILL_MS && now - looked.memory.flowedAt > STILL_MS)
     return { state: "still", since: looked.memory.flowedAt };
   if (lag > LATE_MS) return { state: "late", since: now - lag };
@@ -116,7 +118,7 @@ function outSince({ samples, memory, now }: Looked): number | null {
   const last = samples.at(-1);
   if (last === undefined || last.unavailable === 0 || last.published > 0) return null;
   const at = last.at.getTime();
-  if (now - at > OUT_MS || memory.flowedAt > at + SAMPLE_MS) return null;
+  if (now - at > OUT_MS || (memory.sawFlow && memory.flowedAt > at + SAMPLE_MS)) return null;
   let since = at;
   for (const sample of samples.toReversed()) {
     const begin = sample.at.getTime();

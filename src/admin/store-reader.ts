@@ -120,6 +120,7 @@ export class StoreReader {
       readings: [],
       owners: new Map(),
       flowedAt: Date.now(),
+      sawFlow: false,
       heldByDead: false,
       heldError: null,
       stateSince: null,
@@ -162,7 +163,10 @@ export class StoreReader {
   #relay(relay: RelayFigures, activities: readonly Activity[], now: number): StoreView["relays"][number] {
     const memory = this.#memory(relay.name);
     const before = memory.readings.at(-1);
-    if (before !== undefined && relay.published > before.published) memory.flowedAt = now;
+    if (before !== undefined && relay.published > before.published) {
+      memory.flowedAt = now;
+      memory.sawFlow = true;
+    }
     memory.readings.push({ at: now, published: relay.published, pending: relay.pending });
     while (memory.readings.length > 2 && memory.readings[1]!.at <= now - RATE_MS) memory.readings.shift();
     this.#noteProcesses(relay, memory, now, before === undefined);

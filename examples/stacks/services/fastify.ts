@@ -1,9 +1,11 @@
 import fastify from "fastify";
 import type pg from "pg";
-import { logEvents, type Outbox } from "txbox";
+import { logEvents, PermanentError, type Outbox } from "txbox";
+import { toNodeHandler } from "txbox/admin";
 import { txboxFastify, type TxboxFastify } from "txbox/fastify";
 import { createInProcessBus } from "txbox/in-process";
 import { inTransaction, payments, pool, prepare, store, type Events, type Order } from "./database.ts";
+import { page } from "./page.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -27,11 +29,26 @@ await app.register(txboxFastify, {
       subscriber: bus,
       handlers: {
         order_created: async (tx: pg.ClientBase, { payload }: { payload: Order }) => {
+          if (payload.total < 0) throw new PermanentError("a total below zero");
           await tx.query("insert into payments values ($1, $2)", [payload.orderId, payload.total]);
         },
       },
     },
   ],
+});
+
+const showPage = toNodeHandler(page);
+await app.register(async (own) => {
+  // In a plugin of its own, so that no parser of the application takes its bodies.
+  own.removeAllContentTypeParsers();
+  own.addContentTypeParser("*", (_request, _body, done) => done(null));
+  for (const path of ["/txbox", "/txbox/*"]) {
+    own.all(path, async (request, reply) => {
+      reply.hijack();
+      await showPage(request.raw, reply.raw);
+    });
+  }
+  own.addHook("preClose", () => page.close()); // ends live connections, which the server would wait for
 });
 
 app.post<{ Body: Order }>("/orders", async ({ body: { orderId, total } }) => {

@@ -2,8 +2,11 @@ import { serve } from "@hono/node-server";
 import { Hono } from "hono";
 import { payments, type Order } from "./database.ts";
 import { health, placeOrder, start, stop } from "./messaging.ts";
+import { page } from "./page.ts";
 
 const app = new Hono();
+app.all("/txbox", (context) => page(context.req.raw));
+app.all("/txbox/*", (context) => page(context.req.raw));
 app.post("/orders", async (context) => {
   const order = await context.req.json<Order>();
   await placeOrder(order);
@@ -19,5 +22,8 @@ await start();
 const options = { fetch: app.fetch, port: Number(process.env.PORT ?? 3000), hostname: "127.0.0.1" };
 const server = serve(options, () => console.log("listening"));
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
-  process.once(signal, () => server.close(() => void stop()));
+  process.once(signal, () => {
+    void page.close(); // ends live connections, which the server would wait for
+    server.close(() => void stop());
+  });
 }

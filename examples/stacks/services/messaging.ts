@@ -1,4 +1,4 @@
-import { createHealth, createInbox, createOutbox, createRelay, logEvents } from "txbox";
+import { createHealth, createInbox, createOutbox, createRelay, logEvents, PermanentError } from "txbox";
 import { createInProcessBus } from "txbox/in-process";
 import { inTransaction, pool, prepare, store, type Events, type Order } from "./database.ts";
 
@@ -8,6 +8,7 @@ const outbox = createOutbox<Events>({ store });
 const bus = createInProcessBus();
 const inbox = createInbox<Events>({ store, consumer: "payments" });
 inbox.on("order_created", async (tx, { payload }) => {
+  if (payload.total < 0) throw new PermanentError("a total below zero");
   await tx.query("insert into payments values ($1, $2)", [payload.orderId, payload.total]);
 });
 const relay = createRelay({ store, name: "payments", publisher: bus });

@@ -4,10 +4,12 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { createDatabase, mustRun } from "../../../test/harness/index.ts";
 import { startApplication } from "./support/application.ts";
+import { followsLive, mendsALetter, opensThePage, refusesOthers, signIn } from "./support/page-visitor.ts";
 import { nothingIsLeft, ordersArePaidOnce } from "./support/orders-and-payments.ts";
 import { bin, stacks } from "./support/stacks.ts";
 
 const folder = join(stacks, "next");
+const TOKEN = "a token of more than sixteen characters";
 
 describe.each(["turbopack", "webpack"])("a Next application, built by %s", (bundler) => {
   let empty: string;
@@ -54,5 +56,40 @@ describe.each(["turbopack", "webpack"])("a Next application, built by %s", (bund
     expect(await app.get("/cron", headers)).toEqual({ published: 0 });
     expect([0, 143, "SIGTERM"]).toContain(await app.stop());
     await nothingIsLeft(database.url);
+  });
+
+  test.each([
+    { way: "a token", env: { PAGE_TOKEN: TOKEN } },
+    { way: "the login of the application", env: {} },
+  ])("shows the page behind $way, and stops while it is open", async ({ env }) => {
+    await using database = await createDatabase(inject("postgresUrl")!);
+    await using app = await startApplication(process.execPath, ["server.js"], {
+      cwd: join(empty, "next"),
+      env: { DATABASE_URL: database.url, CRON_SECRET: "open sesame", ...env },
+      ready: /Ready/,
+    });
+    const hasToken = "PAGE_TOKEN" in env;
+    const login = hasToken ? await signIn(app, TOKEN) : { cookie: "session=of-ada" };
+    await opensThePage(app, login);
+    await refusesOthers(app, login);
+    await app.post("/orders", { orderId: "o-bad", total: -1 });
+    const headers = { authorization: "Bearer open sesame" };
+    await app.get("/cron", headers);
+    const leave = await followsLive(app, login);
+    const isOver = new AbortController();
+    const schedule = (async () => {
+      while (!isOver.signal.aborted) {
+        await app.get("/cron", headers);
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+    })();
+    try {
+      await Promise.race([mendsALetter(app, login, hasToken ? undefined : "ada"), schedule]);
+    } finally {
+      isOver.abort();
+    }
+    await schedule;
+    expect([0, 143, "SIGTERM"]).toContain(await app.stop());
+    leave();
   });
 });

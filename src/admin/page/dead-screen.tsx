@@ -118,6 +118,7 @@ function Groups({ params }: { params: Params }): VNode {
     {
       title: "error",
       width: "minmax(14rem, 5fr)",
+      two: true,
       cell: ({ error: text }) => <Text text={text} most={110} />,
     },
     {
@@ -129,7 +130,8 @@ function Groups({ params }: { params: Params }): VNode {
     { title: "type", width: "minmax(7rem, 1.5fr)", cell: ({ type }) => <Text text={type} most={30} /> },
     {
       title: "relay",
-      width: session.stores.length > 1 ? "minmax(11rem, 1.8fr)" : "minmax(8rem, 1.2fr)",
+      width: session.stores.length > 1 ? "minmax(12.5rem, 1.8fr)" : "minmax(8rem, 1.2fr)",
+      line: true,
       cell: ({ relay, store }) => <Text text={session.stores.length > 1 ? `${relay} in ${store}` : relay} most={40} />,
     },
     {
@@ -149,6 +151,7 @@ function Groups({ params }: { params: Params }): VNode {
     {
       title: "last",
       width: "10rem",
+      line: true,
       align: "right",
       cell: ({ lastDiedAt }) => (
         <>

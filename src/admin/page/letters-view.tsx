@@ -228,6 +228,7 @@ function Letter({ params }: { params: Params }): VNode {
             <b>{letter.command}</b> is written and waits for the relay to carry it out.
           </p>
         )}
+        {isOpen && may("edit") && notEditable !== null ? <p class="faint">{notEditable}.</p> : null}
         <div class="buttons">
           {isOpen && may("discard") ? (
             <button type="button" onClick={() => act("discard", "Discard a dead letter")}>
@@ -250,7 +251,6 @@ function Letter({ params }: { params: Params }): VNode {
             </button>
           ) : null}
         </div>
-        {isOpen && may("edit") && notEditable !== null ? <p class="faint">{notEditable}.</p> : null}
       </div>
       {editing ? (
         <Editor

@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import type { History, Overview } from "../page-api.ts";
+import { folder } from "./route.ts";
 
 export interface Live {
   overview: Overview | undefined;
@@ -26,7 +27,7 @@ export function useLive(): Live {
     const lost = (): void => setLive((before) => ({ ...before, lostSince: before.lostSince ?? heardAt }));
     const open = (): void => {
       source?.close();
-      source = new EventSource("api/live");
+      source = new EventSource(`${folder}api/live`);
       source.addEventListener("overview", ({ data }) => heard({ overview: JSON.parse(data as string) as Overview }));
       source.addEventListener("history", ({ data }) => heard({ history: JSON.parse(data as string) as History }));
       source.addEventListener("error", () => {

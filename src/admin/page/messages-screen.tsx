@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { MessagesAnswer, MessageView } from "../page-api.ts";
 import { useNow } from "./live.ts";
 import { relayNames, usePage } from "./page-context.ts";
-import { Choice, Command, Empty, Loading, Missing, Problem, Status, Text, Time } from "./parts.tsx";
+import { Choice, Empty, Loading, Missing, Problem, Status, Text, Time } from "./parts.tsx";
 import { change, href, type Params } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
 import { get, type ServerError, useLoaded } from "./server.ts";
@@ -182,7 +182,6 @@ function NothingFound({ isFiltered }: { isFiltered: boolean }): VNode {
   return (
     <Empty title="There are no messages yet.">
       <p>A service enqueues one in its own transaction. Once that commits, it shows up here.</p>
-      <Command text="npm run demo -- --page" />
     </Empty>
   );
 }

@@ -82,7 +82,7 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
         </h2>
         <p>
           {visible(relay.words)}
-          {relay.since === null ? null : (
+          {relay.since === null || / for \d/.test(relay.words) || relay.state === "late" ? null : (
             <span class="faint">
               , for <Span since={relay.since} now={now} />
             </span>
@@ -131,12 +131,24 @@ function RelayCard({ relay, several }: { relay: RelayView; several: boolean }): 
         </dd>
         <dt>parked</dt>
         <dd>
-          {plural(relay.parked, "message")} behind{" "}
-          <a href={href("dead", { tab: "blocked", store, relay: name })}>{plural(relay.blockedKeys, "blocked key")}</a>
+          {relay.blockedKeys === 0 ? (
+            "nothing"
+          ) : (
+            <>
+              {plural(relay.parked, "message")} behind{" "}
+              <a href={href("dead", { tab: "blocked", store, relay: name })}>
+                {plural(relay.blockedKeys, "blocked key")}
+              </a>
+            </>
+          )}
         </dd>
         <dt>dead</dt>
         <dd>
-          <a href={href("dead", { store, relay: name })}>{plural(relay.dead, "letter")}</a>
+          {relay.dead === 0 ? (
+            "none"
+          ) : (
+            <a href={href("dead", { store, relay: name })}>{plural(relay.dead, "letter")}</a>
+          )}
         </dd>
         <dt>published</dt>
         <dd>{count(Number(relay.published))} in all</dd>

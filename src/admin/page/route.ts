@@ -11,8 +11,8 @@ export interface Route {
   params: Params;
 }
 
-/** All screens are files of one folder, wherever the page is mounted. */
-const folder = location.pathname.slice(0, location.pathname.lastIndexOf("/") + 1);
+/** All screens are files of one folder, in which this script is too, wherever the page is mounted. */
+export const folder = new URL(".", import.meta.url).pathname;
 
 export function currentRoute(): Route {
   const name = location.pathname.slice(folder.length);

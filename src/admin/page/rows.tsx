@@ -10,6 +10,8 @@ export interface Column<Item> {
   wide?: boolean;
   /** Has a line of its own where there is little room. The first column has one too. */
   line?: boolean;
+  /** May take two lines, wherever it is. */
+  two?: boolean;
   cell: (item: Item) => ComponentChildren;
 }
 
@@ -28,11 +30,11 @@ const LINE = 28;
 const SPARE = 12;
 
 /** Two cells share a line of a card, unless one has a line of its own. */
-function linesOf(columns: readonly { readonly line?: boolean }[]): number {
+function linesOf(columns: readonly { readonly line?: boolean; readonly two?: boolean }[]): number {
   let [lines, isHalf] = [0, false];
-  for (const [i, { line }] of columns.entries()) {
+  for (const [i, { line, two }] of columns.entries()) {
     const isWhole = i === 0 || line === true;
-    if (isWhole || !isHalf) lines++;
+    if (isWhole || !isHalf) lines += two === true ? 2 : 1;
     isHalf = !isWhole && !isHalf;
   }
   return lines;
@@ -99,9 +101,13 @@ export function Rows<Item>({ label, items, columns, rowKey, href, current }: Row
               data-row
               style={{ ...grid, height: `${rowHeight}px` }}
             >
-              {shown.map(({ title, align, line, cell }, n) => (
-                <span key={title} role="cell" class={`${align ?? ""} ${line === true ? "line" : ""}`}>
-                  {narrow ? (
+              {shown.map(({ title, align, line, two, cell }, n) => (
+                <span
+                  key={title}
+                  role="cell"
+                  class={`${align ?? ""} ${line === true ? "line" : ""} ${two === true ? "two" : ""}`}
+                >
+                  {narrow && title !== "do" ? (
                     <span class="cell-title" aria-hidden="true">
                       {title}
                     </span>

@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type Failure, PAGE_HEADER } from "../page-api.ts";
+import { folder } from "./route.ts";
 import { visible } from "./words.ts";
 
 /** What the server refused, or that it could not be reached. */
@@ -24,7 +25,7 @@ const DEADLINE_MS = 30_000;
 async function ask<T>(path: string, init: RequestInit): Promise<T> {
   let response: Response;
   try {
-    response = await fetch(`api/${path}`, { ...init, signal: AbortSignal.timeout(DEADLINE_MS) });
+    response = await fetch(`${folder}api/${path}`, { ...init, signal: AbortSignal.timeout(DEADLINE_MS) });
   } catch {
     throw new ServerError(0, "The server of this page gives no answer", null);
   }

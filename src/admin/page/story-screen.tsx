@@ -136,7 +136,9 @@ function Node({ node, asked, onChange }: { node: StoryNode; asked: string; onCha
           <li key={`${receipt.store}/${receipt.consumer}`}>
             <b>Consumer {visible(receipt.consumer)}</b> in {visible(receipt.store)} <Status status={receipt.status} />{" "}
             <After at={receipt.processedAt} since={createdAt} />
-            {receipt.attempts > 1 ? `, ${plural(receipt.attempts, "attempt")}` : ""}
+            {receipt.attempts > 1
+              ? `${receipt.processedAt === null ? "after" : ","} ${plural(receipt.attempts, "attempt")}`
+              : ""}
             {receipt.lastError === null ? null : (
               <Errors errors={[{ at: receipt.receivedAt, error: receipt.lastError }]} since={createdAt} />
             )}

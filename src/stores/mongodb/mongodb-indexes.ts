@@ -57,8 +57,17 @@ export function indexesOf(names: Names, { retentionMs }: IndexOptions): Readonly
         { name: "txbox_newest", key: { position: 1, _id: 1 } },
         { name: "txbox_message_id", key: { message_id: 1 }, partialFilterExpression: present("message_id") },
         { name: "txbox_key", key: { key: 1, position: 1 }, partialFilterExpression: present("key") },
-        { name: "txbox_aggregate", key: { aggregate_id: 1 }, partialFilterExpression: present("aggregate_id") },
-        { name: "txbox_correlation", key: { correlation_id: 1 }, partialFilterExpression: present("correlation_id") },
+        // With the id: messages of different keys may share a position, and many of them one correlation.
+        {
+          name: "txbox_aggregate",
+          key: { aggregate_id: 1, position: 1, _id: 1 },
+          partialFilterExpression: present("aggregate_id"),
+        },
+        {
+          name: "txbox_correlation",
+          key: { correlation_id: 1, position: 1, _id: 1 },
+          partialFilterExpression: present("correlation_id"),
+        },
       ],
     ],
     [

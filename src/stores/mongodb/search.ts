@@ -108,7 +108,7 @@ interface Source {
   readonly table: Table;
   readonly index: string;
   readonly filter: Document;
-  readonly sort?: Document;
+  readonly sort?: Document | undefined;
 }
 
 const newest = (limit: number): Document[] => [{ $sort: NEWEST_FIRST }, { $limit: limit }];
@@ -129,10 +129,11 @@ function outboxPart({ outbox }: Tables, query: MessageSearch, conditions: Docume
     index ??= await indexFor(outbox, query);
     const filter = { $and: [behind(after), range(query)] };
     if (index === "txbox_newest") return walk(documents, { table: outbox, index, filter }, conditions, budget);
-    if (index === "txbox_key") {
-      const { key, ...others } = conditions;
-      const ofKey = { $and: [{ key }, filter] };
-      return walk(documents, { table: outbox, index, filter: ofKey, sort: { position: -1 } }, others, budget);
+    const about = ABOUT[index];
+    if (about !== undefined) {
+      const { [about.field]: value, ...others } = conditions;
+      const ofValue = { $and: [{ [about.field]: value }, filter] };
+      return walk(documents, { table: outbox, index, filter: ofValue, sort: about.sort }, others, budget);
     }
     const found = await read(outbox, [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)], index);
     return documents.chunk(found, budget.part, undefined, found.length);
@@ -167,6 +168,13 @@ function order(a: Document, b: Document): number {
   const difference = numberOr(b["position"], 0) - numberOr(a["position"], 0);
   return difference !== 0 ? difference : String(a["_id"]) < String(b["_id"]) ? 1 : -1;
 }
+
+/** What an index is about, and the order in which it has its documents. */
+const ABOUT: Readonly<Record<string, { readonly field: string; readonly sort: Document }>> = {
+  txbox_correlation: { field: "correlation_id", sort: NEWEST_FIRST },
+  txbox_aggregate: { field: "aggregate_id", sort: NEWEST_FIRST },
+  txbox_key: { field: "key", sort: { position: -1 } },
+};
 
 const isIndexed = ({ id, key, aggregateId, correlationId }: MessageSearch): boolean =>
   id !== undefined || key !== undefined || aggregateId !== undefined || correlationId !== undefined;

@@ -1,19 +1,17 @@
-import type { Admin, Author, MessageInfo, MessageQuery, RewindTarget } from "../../core/contracts.ts";
+import type { Admin, Author, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { rewindDetails } from "../shared/change-details.ts";
-import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
+import { checkedAdmin } from "../shared/checked-admin.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
 import { listChanges, noteChange } from "./changes.ts";
-import { Conditions } from "./conditions.ts";
 import { deadGroups } from "./dead-groups.ts";
 import { commandDead, listDead } from "./dead-letters.ts";
 import { editLetter, originalOf } from "./edits.ts";
 import { readConsumers, readReceiptsOf } from "./consumers.ts";
-import { addLookUp } from "./look-up.ts";
-import { infoSql, messageInfo } from "./message-info.ts";
+import { findMessages } from "./find-messages.ts";
 import { BY_INDEX, FIGURES, FIRST_ONLY, IN_ORDER, PlannedTransactions } from "./planned-transactions.ts";
-import { textArray, type Database, type SqlRunner } from "./postgres-client.ts";
+import type { Database, SqlRunner } from "./postgres-client.ts";
 import { BEGINNING, DURABLE, NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import { readSamples } from "./postgres-history.ts";
 import { restoredCopy } from "./postgres-ownership.ts";
@@ -45,7 +43,7 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
   return {
     by: (other) => adminBy(other, transactions, options),
     changes: (query) => transactions.read(IN_ORDER, (reading) => listChanges(reading, names, query)),
-    find: (query) => find(transactions, names, query),
+    find: (query) => findMessages(transactions, names, query),
     search: (query) => search(transactions, names, query),
     waiting: (query) => readWaiting(transactions, names, query, noSuchRelay),
     relays: () => transactions.read(FIGURES, (reading) => relayFigures(reading, names)),
@@ -77,17 +75,6 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     receiptsOf: (messages) => readReceiptsOf(transactions, names, messages),
     consumers: () => transactions.read(FIRST_ONLY, (reading) => readConsumers(reading, names)),
   };
-}
-
-async function find(transactions: PlannedTransactions, names: Names, query: MessageQuery): Promise<MessageInfo[]> {
-  const c = addLookUp(new Conditions(), query, true)
-    .add(query.ids && textArray(query.ids), (p) => `id = any (${p}::text[])`)
-    .add(query.stream, (p) => `stream = ${p}`)
-    .add(query.relay, (p) => `relay = ${p}`);
-  const order = "position nulls last, relay";
-  const rows = `select * from ${names.message_status} ${c.where} order by ${order} limit ${query.limit ?? DEFAULT_PAGE}`;
-  const found = await transactions.read(BY_INDEX, (sql) => sql.query(infoSql(names, rows, order), c.params));
-  return found.map(messageInfo);
 }
 
 function setPaused(

@@ -1,21 +1,24 @@
+import type { MessageSearch } from "../../core/contracts.ts";
 import type { Budget, Chunk, SearchPart } from "../shared/search-page.ts";
 import { epochMs } from "./log-message.ts";
 import { CLOCK_SLACK_MS, endOfTime, logSegments, type LogSegment } from "./log-segments.ts";
-import { isIndexed } from "./look-up.ts";
+import { byLookUpIndex, indexedRows, isHashed, isIndexed, topOf } from "./look-up.ts";
 import { rowsAt } from "./message-info.ts";
 import { BY_POSITION, chunkOf, lookThrough, readStatus, searchConditions, type SearchScope } from "./search-scope.ts";
 
-/** A key of many messages is found among the newest, before an index has to tell where all of its messages are. */
-const NEWEST = 4000;
-/** An index knows no order: where it has more messages than this, those of a segment are walked through instead. */
+/** A key of many messages is found among the newest, before an index has to tell where its messages are. */
+const NEWEST = 1000;
+/** An index has to sort: it gives so many messages at once. Where they are close to each other, so many are walked through next. */
+const [INDEXED, WALKED] = [4000, 16_000];
+/** Where more messages than this have one id, those of a segment are walked through instead. */
 const LISTED = 2000;
 
-/** The log: by the look-up index once the newest messages have been looked at, or segment by segment from the newest back. */
+/** The log: by an index once the newest messages have been looked at, or segment by segment from the newest back. */
 export function logPart(scope: SearchScope): SearchPart {
   const { sql, names, query } = scope;
-  let newest = query.id === undefined ? NEWEST : 0;
+  let newest = isHashed(query) ? NEWEST : 0;
   let segments: LogSegment[] | undefined;
-  let isFrequent = false;
+  let isById = query.id !== undefined;
   return {
     name: "log",
     newestFirst: true,
@@ -24,19 +27,23 @@ export function logPart(scope: SearchScope): SearchPart {
     async next(after, budget) {
       segments ??= await logSegments(sql, names);
       const before = after === undefined ? await startOf(scope, segments) : BigInt(after);
-      const useIndex = isIndexed(query) && newest <= 0;
-      if (useIndex && !isFrequent) {
-        const all = await byIndex(scope, before, budget.part);
+      if (isById) {
+        const all = await byId(scope, before, budget.part);
         if (all !== undefined) return all;
-        isFrequent = true;
+        isById = false;
       }
       const at = segments.findIndex(({ first }) => before === undefined || first < before);
       const segment = segments[at];
       if (segment === undefined || isBefore(query.since, segments[at - 1]?.openedAt)) return undefined;
-      const listed = useIndex ? await byIndex(scope, before, budget.part, segment) : undefined;
-      const sight = useIndex || !isIndexed(query) ? budget.sight : Math.min(newest, budget.sight);
-      const chunk = listed ?? (await walk(scope, segment, before, { ...budget, sight }));
-      newest -= Math.max(1, chunk.seen);
+      const useIndex = isHashed(query) && newest <= 0;
+      const chunk: Chunk & { top?: bigint } = useIndex
+        ? await byIndex(scope, segment, before, { ...budget, sight: Math.min(budget.sight, INDEXED) })
+        : await walk(scope, segment, before, {
+            ...budget,
+            sight: Math.min(budget.sight, newest > 0 ? newest : Infinity),
+          });
+      const isDense = useIndex && !chunk.isLast && (chunk.top ?? 0n) - BigInt(chunk.after) < 8n * BigInt(chunk.seen);
+      newest = isDense ? WALKED : newest - Math.max(1, chunk.seen);
       if (isBefore(query.since, chunk.lastAt?.getTime())) return { ...chunk, isLast: true };
       // The older segments are left.
       return chunk.isLast ? { ...chunk, after: String(segment.first), isLast: false } : chunk;
@@ -72,19 +79,31 @@ async function walk(
   });
 }
 
-/**
- * What an index has, of all segments or of one; undefined when it has too much. Fenced: in the order of positions the
- * server might walk the whole log. Such an index gives its rows as bitmaps only.
- */
+/** The next messages of one segment that the look-up index has, from the newest back. */
 async function byIndex(
   { sql, names, query }: SearchScope,
+  segment: LogSegment,
   before: bigint | undefined,
-  part: number,
-  segment?: LogSegment,
-): Promise<Chunk | undefined> {
-  const c = searchConditions(query, true);
+  { sight, part }: Budget,
+): Promise<Chunk & { top?: bigint }> {
+  const top = before === undefined || before >= segment.end ? await topOf(sql, names, segment) : before - 1n;
+  if (top === undefined) return chunkOf([], part, { last: undefined, seen: 0, isLast: true });
+  const conditions = searchConditions(query);
+  const most = isNarrowed(query) ? sight : Math.min(sight, part);
+  const rows = indexedRows(names, query, conditions, { segment, top, order: "desc", most });
+  const chunk = await byLookUpIndex(sql, () => lookThrough(sql, { rows, conditions, sight: most, part }));
+  return { ...chunk, top };
+}
+
+/** By more than the look-up index knows of. */
+function isNarrowed({ stream, type, since, until }: MessageSearch): boolean {
+  return [stream, type, since, until].some((field) => field !== undefined);
+}
+
+/** All messages with an id; undefined when there are too many. Fenced: in the order of positions the server might walk the whole log. */
+async function byId({ sql, names, query }: SearchScope, before: bigint | undefined, part: number) {
+  const c = searchConditions(query);
   if (before !== undefined) c.and(`position < ${before}`);
-  if (segment !== undefined) c.and(`position >= ${segment.first} and position < ${segment.end}`);
   await sql.query("select pg_catalog.set_config('enable_bitmapscan', 'on', true)");
   const rows = await sql.query(
     `select position, ${epochMs("created_at")} from (select position, created_at from ${names.message} s ${c.where} limit ${LISTED + 1}) s

@@ -2,7 +2,7 @@ import type { MessageInfo, MessageSearch } from "../../core/contracts.ts";
 import type { Chunk } from "../shared/search-page.ts";
 import { Conditions } from "./conditions.ts";
 import { dueSql, epochMs } from "./log-message.ts";
-import { addLookUp } from "./look-up.ts";
+import { addLookUp, LOOKED_AT_COLUMNS } from "./look-up.ts";
 import { infoSql, messageInfo, statusOver } from "./message-info.ts";
 import type { Row, SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
@@ -24,10 +24,9 @@ export const NEWEST_FIRST = "position desc nulls last, relay";
 
 /**
  * Conditions on the message itself, in rows named s. What was scheduled counts from when it was enqueued until it was due.
- * `indexed`: in the words of the look-up index.
  */
-export function searchConditions(query: MessageSearch, indexed = false): Conditions {
-  return addLookUp(new Conditions(), query, indexed)
+export function searchConditions(query: MessageSearch): Conditions {
+  return addLookUp(new Conditions(), query)
     .add(query.stream, (p) => `stream = ${p}`)
     .add(query.type, (p) => `type = ${p}`)
     .add(query.since?.toISOString(), (p) => `${dueSql("s")} >= ${p}::timestamptz`)
@@ -53,9 +52,8 @@ interface Look {
 
 /** Looks at so many rows and no more, for those that match. */
 export async function lookThrough(sql: SqlRunner, { rows, conditions, sight, part }: Look): Promise<Chunk> {
-  const columns = "position, id, stream, type, key, aggregate_type, aggregate_id, correlation_id, created_at";
   const found = await sql.query(
-    `with seen as materialized (select ${columns} from (${rows} limit ${sight}) s)
+    `with seen as materialized (select ${LOOKED_AT_COLUMNS} from (${rows} limit ${sight}) s)
      select position, ${epochMs("created_at")}, null from (
        select distinct position, created_at from seen s ${conditions.where} order by position desc limit ${part}) s
      union all

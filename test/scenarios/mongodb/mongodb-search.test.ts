@@ -26,8 +26,9 @@ describe.skipIf(slot.skipped)(`looking for messages among ${DONE} documents`, ()
     // A key that was busy until shortly before the end.
     key: n % 10 === 0 && n < DONE - 15_000 ? "busy" : `k${n % 1000}`,
     aggregate_type: "order",
-    aggregate_id: `a${n % 3000}`,
-    correlation_id: `c${Math.floor(n / 5)}`,
+    // One aggregate and one chain had as many.
+    aggregate_id: n % 10 === 3 && n < DONE - 15_000 ? "fleet" : `a${n % 3000}`,
+    correlation_id: n % 10 === 3 && n < DONE - 15_000 ? "import" : `c${Math.floor(n / 5)}`,
     payload: { n, text: "x".repeat(150) },
     created_at: timeOf(n),
     status: "done",
@@ -110,6 +111,8 @@ describe.skipIf(slot.skipped)(`looking for messages among ${DONE} documents`, ()
     [{ key: "k77" }, 160],
     [{ key: "busy" }, 160],
     [{ aggregateId: "a77" }, 10 * (DONE / 3000 + 1)],
+    [{ aggregateType: "order", aggregateId: "fleet" }, 1100],
+    [{ correlationId: "import" }, 160],
     [{ correlationId: "c77" }, 5],
     [{ key: "nobody" }, 0],
     [{ type: "type 7" }, 8000],
@@ -146,6 +149,11 @@ describe.skipIf(slot.skipped)(`looking for messages among ${DONE} documents`, ()
     expect(idsOf(within)).toEqual([1, 2, 3, 4, 5].map((n) => `m-${half - n}`));
     const last = DONE - 15_010;
     expect(idsOf(await admin.search({ key: "busy", limit: 2 }))).toEqual([`m-${last}`, `m-${last - 10}`]);
+    for (const query of [{ aggregateId: "fleet" }, { correlationId: "import" }]) {
+      const first = await admin.search({ ...query, limit: 2 });
+      const second = await admin.search({ ...query, limit: 1, after: first.next! });
+      expect([...idsOf(first), ...idsOf(second)]).toEqual([3, -7, -17].map((n) => `m-${last + n}`));
+    }
     const [failed] = (await admin.search({ status: "retrying" })).messages;
     expect([failed?.id, failed?.errors.length]).toEqual(["failed", 1]);
     expect((await admin.consumers()).map(({ failed: count }) => count)).toEqual(Array.from({ length: 20 }, () => null));

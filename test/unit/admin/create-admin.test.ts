@@ -62,8 +62,13 @@ describe.skipIf(!hasPostgres())("the page's server", () => {
 
   test("serves its screens and files under a prefix, and nothing else", async () => {
     const admin = scene.admin({ prefix: "/ops/txbox" });
+    // Some hosts take the last slash away: the page is there without it too.
     const root = await ask(admin, "/ops/txbox");
-    expect([root.status, root.headers.get("location")]).toEqual([308, "/ops/txbox/"]);
+    expect([root.status, root.text.match(/(?:href|src)="[^d"][^"]*"/g)]).toEqual([
+      200,
+      [expect.stringMatching(/^href="txbox\/page-\w+\.css"$/), expect.stringMatching(/^src="txbox\/page-\w+\.js"$/)],
+    ]);
+    expect((await ask(admin, "/ops/txbox", { body: {} })).status).toBe(405);
     for (const screen of ["", "messages", "story", "dead", "relays", "doctor"]) {
       const { status, text } = await ask(admin, `/ops/txbox/${screen}`);
       expect([status, text.slice(0, 15)]).toEqual([200, "<!doctype html>"]);

@@ -36,6 +36,7 @@ function view(change: Partial<RelayFigures>, samples: Sample[] = [], memory: Par
     readings: [],
     owners: new Map(),
     flowedAt: NOW,
+    sawFlow: true,
     heldByDead: false,
     heldError: null,
     stateSince: null,
@@ -71,6 +72,12 @@ describe("the verdict in words", () => {
   test.each<[string, RelayView, string, RegExp]>([
     ["all is well", view({}), "good", /^All messages have left/],
     ["messages flow", view({ pending: 3, oldestPendingAgeMs: 300 }), "good", /^All messages leave within 300 ms\.$/],
+    [
+      "the target is out, and the page was opened just now",
+      view({ pending: 12_480, oldestPendingAgeMs: 4 * MINUTE }, outage, { flowedAt: NOW, sawFlow: false }),
+      "bad",
+      /^Relay r: target out for 4 min, 12,480 messages wait\.$/,
+    ],
     [
       "the target is out",
       view({ pending: 12_480, oldestPendingAgeMs: 4 * MINUTE }, outage, { flowedAt: 0 }),

@@ -1,17 +1,18 @@
 import pg from "pg";
-import { createInbox, createOutbox, createRelay } from "txbox";
+import { createInbox, createOutbox, createRelay, PermanentError } from "txbox";
 import { createInProcessBus } from "txbox/in-process";
 import { createPostgresStore } from "txbox/postgres";
 
 export const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 pool.on("error", console.error); // a broken idle connection must not end the process
 
-const store = createPostgresStore({ client: pool });
+export const store = createPostgresStore({ client: pool });
 export const outbox = createOutbox({ store });
 
 const bus = createInProcessBus();
 const inbox = createInbox({ store, consumer: "payments" });
 inbox.on("order_created", async (tx, { payload }) => {
+  if (payload.total < 0) throw new PermanentError("a total below zero");
   await tx.query("insert into payments values ($1, $2)", [payload.orderId, payload.total]);
 });
 export const relay = createRelay({ store, name: "payments", publisher: bus });
