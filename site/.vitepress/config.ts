@@ -67,5 +67,14 @@ export default defineConfig({
   vite: {
     // Pages of other parts of the repository are none of this site.
     optimizeDeps: { entries: [] },
+    build: { chunkSizeWarningLimit: 2000 },
+    plugins: [
+      {
+        // Pages lie outside of this folder, where Vite does not find it.
+        name: "vue-of-this-folder",
+        enforce: "pre",
+        resolveId: (id, _, { ssr }) => (ssr === true && /^vue(?:\/|$)/.test(id) ? { id, external: true } : undefined),
+      },
+    ],
   },
 });
