@@ -2,11 +2,41 @@ import { defineConfig } from "vitepress";
 import { deadLinks } from "../lib/dead-links.ts";
 import { diagrams } from "../lib/diagrams.ts";
 import { githubSlug } from "../lib/github-slug.ts";
+import { plainSources } from "../lib/plain-sources.ts";
 import { placeOf } from "../lib/repository.ts";
 import { repositoryLinks } from "../lib/repository-links.ts";
 import { sidebar } from "../lib/sidebar.ts";
 
 const TAGLINE = "Messages that leave if and only if their transaction committed, and take effect once.";
+
+const FEATURES = [
+  {
+    title: "In your own transaction",
+    details: "The message and your rows are written together, or not at all.",
+    link: "/outbox",
+  },
+  {
+    title: "Nothing skipped, in order",
+    details: "Whatever order transactions commit in, and with any number of relays.",
+    link: "/guarantees",
+  },
+  {
+    title: "Effects that happen once",
+    details: "The inbox writes a receipt in the transaction of the handler.",
+    link: "/inbox",
+  },
+  {
+    title: "Outages cost nothing",
+    details: "Messages wait. What can never work is put aside and can be brought back.",
+    link: "/relay",
+  },
+  {
+    title: "Your database, your ORM",
+    details: "PostgreSQL, PGlite and MongoDB, through the client that you have.",
+    link: "/orms",
+  },
+  { title: "For those on call", details: "A page, commands, metrics, alerts, and a playbook.", link: "/playbook" },
+];
 
 export default defineConfig({
   lang: "en",
@@ -29,7 +59,7 @@ export default defineConfig({
     anchor: { slugify: githubSlug },
     theme: { light: "github-light-high-contrast", dark: "github-dark-high-contrast" },
     config(md) {
-      md.use(repositoryLinks).use(diagrams);
+      md.use(repositoryLinks).use(diagrams).use(plainSources);
     },
   },
   themeConfig: {
@@ -59,6 +89,7 @@ export default defineConfig({
         action("Guarantees", "/guarantees", "alt"),
       ],
     };
+    page.frontmatter["features"] = FEATURES;
   },
   buildEnd({ outDir, site }) {
     const dead = deadLinks(outDir, site.base);

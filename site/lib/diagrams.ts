@@ -32,6 +32,6 @@ export function diagrams(md: MarkdownRenderer): void {
     // As a string: templates of Vue refuse the <style> of the picture.
     const html = md.utils.escapeHtml(JSON.stringify(svg));
     const name = md.utils.escapeHtml(label);
-    return `<div class="diagram" role="img" tabindex="0" aria-label="${name}" v-html="${html}"></div>\n`;
+    return `<div class="diagram" role="img" aria-label="${name}" v-html="${html}"></div>\n`;
   };
 }

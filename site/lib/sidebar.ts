@@ -15,9 +15,14 @@ export function sidebar(): DefaultTheme.SidebarItem[] {
       Array.from(cell.matchAll(/\[([^\]]+)\]\(([^)]+)\)/g), ([, title = "", target = ""]) => {
         const found = follow(INDEX, target);
         if (found === undefined) throw new Error(`${INDEX}: ${target} is not there`);
-        return { text: title, link: `/${placeOf(found.file).replace(/\.md$/, "").replace(/(^|\/)index$/, "$1")}` };
+        return {
+          text: title,
+          link: `/${placeOf(found.file)
+            .replace(/\.md$/, "")
+            .replace(/(^|\/)index$/, "$1")}`,
+        };
       }),
     );
-    return { text, items, collapsed: false };
+    return { text, items };
   });
 }

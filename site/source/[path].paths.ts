@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { basename, extname, join } from "node:path";
+import { basename, join } from "node:path";
 import { filesIn, isFolder, ROOT, sources } from "../lib/repository.ts";
 
 /** A page for each file and folder of the repository that other pages link to. */
@@ -13,7 +13,8 @@ export default {
 
 function contentOf(source: string): string {
   if (isFolder(source)) return filesIn(source).map(listed).join("\n");
-  return `~~~~${extname(source).slice(1)}\n${readFileSync(join(ROOT, source), "utf8")}~~~~`;
+  // Without colours: there are more of these than of all other pages, and they would be most of the site.
+  return `~~~~source\n${readFileSync(join(ROOT, source), "utf8")}~~~~`;
 }
 
 function listed(file: string): string {

@@ -61,20 +61,25 @@ describe("getting started", () => {
     expect(stdout).toBe(shown(START));
   });
 
-  test.skipIf(!hasPostgres()).each(["new pg.Pool", "= postgres("])("with %s it ends the same way, again and again", async (driver) => {
-    await using database = await testDatabase();
-    const program = programWith(driver);
-    const first = await runProgram(program, { env: { DATABASE_URL: database.url } });
-    expect(first.code, first.stderr).toBe(0);
-    expect(rows(first.stdout)).toEqual(expected);
-    const second = await runProgram(program, { env: { DATABASE_URL: database.url } });
-    expect(second.code, second.stderr).toBe(0);
-    expect(rows(second.stdout)).toHaveLength(expected.length + 4);
-  });
+  test.skipIf(!hasPostgres()).each(["new pg.Pool", "= postgres("])(
+    "with %s it ends the same way, again and again",
+    async (driver) => {
+      await using database = await testDatabase();
+      const program = programWith(driver);
+      const first = await runProgram(program, { env: { DATABASE_URL: database.url } });
+      expect(first.code, first.stderr).toBe(0);
+      expect(rows(first.stdout)).toEqual(expected);
+      const second = await runProgram(program, { env: { DATABASE_URL: database.url } });
+      expect(second.code, second.stderr).toBe(0);
+      expect(rows(second.stdout)).toHaveLength(expected.length + 4);
+    },
+  );
 
   test.skipIf(mongodb.skipped)("with MongoDB it ends the same way", async () => {
     await using database = await mongoDatabase(mongodb.server.url);
-    const { stdout, stderr, code } = await runProgram(programWith("new MongoClient("), { env: { MONGODB_URL: database.url } });
+    const { stdout, stderr, code } = await runProgram(programWith("new MongoClient("), {
+      env: { MONGODB_URL: database.url },
+    });
     expect(code, stderr).toBe(0);
     expect(rows(stdout)).toEqual(expected);
   });

@@ -65,7 +65,9 @@ class Shop {
     const client = await this.#pool.connect();
     try {
       await client.query("begin");
-      const { rows } = await client.query<{ n: number }>("update orders set n = n + 1 where id = $1 returning n", [key]);
+      const { rows } = await client.query<{ n: number }>("update orders set n = n + 1 where id = $1 returning n", [
+        key,
+      ]);
       await write(client, rows[0]!.n);
       if (turn % 11 === 0) await sleep(30); // a transaction that is open while the trigger is made
       if (turn % 5 === 0) {

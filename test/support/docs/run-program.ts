@@ -20,7 +20,10 @@ export async function runProgram(
 ): Promise<CommandResult> {
   using folder = project(code);
   const args = [...HOOKS, ...nodeArgs, folder.file];
-  return await runCommand(process.execPath, args, { env: { ...process.env, NO_COLOR: "1", ...env }, timeoutMs: 120_000 });
+  return await runCommand(process.execPath, args, {
+    env: { ...process.env, NO_COLOR: "1", ...env },
+    timeoutMs: 120_000,
+  });
 }
 
 /** One that goes on until it is told to stop. */
