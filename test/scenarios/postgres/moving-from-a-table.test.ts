@@ -53,7 +53,7 @@ class Shop {
 
   async more(messages: number): Promise<void> {
     const enough = this.total + messages;
-    await until(() => this.total >= enough, { timeoutMs: 60_000 });
+    await until(() => this.total >= enough, { what: "more messages", timeoutMs: 60_000 });
   }
 
   async stop(): Promise<void> {
@@ -116,7 +116,7 @@ async function makeTrigger(pool: pg.Pool): Promise<void> {
         client.release();
       }
     },
-    { timeoutMs: 60_000 },
+    { what: "the trigger", timeoutMs: 60_000 },
   );
 }
 
@@ -149,7 +149,7 @@ describe.skipIf(!hasPostgres())("moving over from an outbox table", () => {
       await store.migrator.migrate();
       await makeTrigger(pool);
       const byWorker = (): number => [...received.values()].reduce((sum, { length }) => sum + length, 0);
-      await until(async () => (await leftOver()) === 0, { timeoutMs: 60_000 });
+      await until(async () => (await leftOver()) === 0, { what: "nothing is left over", timeoutMs: 60_000 });
       await shop.more(100);
       expect(await leftOver()).toBe(0);
       const old = byWorker();
@@ -164,7 +164,7 @@ describe.skipIf(!hasPostgres())("moving over from an outbox table", () => {
       shop.ways = ["enqueue"];
       await shop.more(50);
       await shop.stop();
-      await until(() => byWorker() >= shop.total, { timeoutMs: 60_000 });
+      await until(() => byWorker() >= shop.total, { what: "everything is sent", timeoutMs: 60_000 });
       await relay.stop();
 
       expect(shop.rolledBack).toBeGreaterThan(20);

@@ -15,7 +15,7 @@ import { inTransaction } from "../../support/in-transaction.ts";
 
 const [FORWARDER = ""] = programsOf("docs/moving-from-pg-boss.md");
 const QUEUE = "order_created";
-const PATIENCE = { timeoutMs: 90_000 };
+const PATIENCE_MS = 90_000;
 
 type Events = { order_created: { orderId: string; total: number } };
 
@@ -61,7 +61,7 @@ class Senders {
 
   async more(orders: number): Promise<void> {
     const enough = this.committed.length + orders;
-    await until(() => this.committed.length >= enough, PATIENCE);
+    await until(() => this.committed.length >= enough, { what: "more orders", timeoutMs: PATIENCE_MS });
   }
 
   async stop(): Promise<void> {
@@ -104,7 +104,10 @@ describe.skipIf(!hasPostgres())("moving over from pg-boss", () => {
 
       const killed = startProgram(FORWARDER, { DATABASE_URL: database.url });
       await killed.waitForLine("forwarding");
-      await until(async () => ((await counts())["completed"] ?? 0) > 50, PATIENCE);
+      await until(async () => ((await counts())["completed"] ?? 0) > 50, {
+        what: "jobs forwarded",
+        timeoutMs: PATIENCE_MS,
+      });
       // Committed, and the end of the jobs was never noted: what a crash between the two leaves behind.
       await killed.kill();
       const { rowCount: unnoted } = await pool.query(
@@ -122,15 +125,21 @@ describe.skipIf(!hasPostgres())("moving over from pg-boss", () => {
       await senders.more(50);
       await senders.stop();
 
-      await until(async () => {
-        await boss.supervise(QUEUE); // what is active for too long is given out again; by itself once a minute
-        const { created = 0, retry = 0, active = 0, failed = 0 } = await counts();
-        expect(failed).toBe(0);
-        return created + retry + active === 0;
-      }, PATIENCE);
+      await until(
+        async () => {
+          await boss.supervise(QUEUE); // what is active for too long is given out again; by itself once a minute
+          const { created = 0, retry = 0, active = 0, failed = 0 } = await counts();
+          expect(failed).toBe(0);
+          return created + retry + active === 0;
+        },
+        { what: "no job is left", timeoutMs: PATIENCE_MS },
+      );
       const paid = async (): Promise<string[]> =>
         (await pool.query<{ order_id: string }>("select order_id from payments")).rows.map(({ order_id: id }) => id);
-      await until(async () => (await paid()).length >= senders.committed.length, PATIENCE);
+      await until(async () => (await paid()).length >= senders.committed.length, {
+        what: "every order is paid",
+        timeoutMs: PATIENCE_MS,
+      });
       forwarder.signal("SIGTERM");
       expect(await forwarder.waitForExit()).toMatchObject({ code: 0 });
 

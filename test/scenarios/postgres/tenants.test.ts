@@ -10,7 +10,7 @@ import { until } from "../../harness/index.ts";
 import { hasPostgres, testDatabase } from "../../harness/shared-postgres.ts";
 import { inTransaction } from "../../support/in-transaction.ts";
 
-const PATIENCE = { timeoutMs: 60_000 };
+const PATIENCE_MS = 60_000;
 
 /** `n` messages of a tenant on one key, numbered from 0. */
 async function enqueue(
@@ -56,13 +56,13 @@ describe.skipIf(!hasPostgres())("tenants", () => {
       await enqueue(pool, store, "acme", 30);
       await enqueue(pool, store, "beta", 30);
       await relay.start();
-      await until(() => received["beta"]!.length === 30, PATIENCE);
+      await until(() => received["beta"]!.length === 30, { what: "all of beta", timeoutMs: PATIENCE_MS });
       expect(received).toEqual({ acme: [], beta: upTo(30) });
-      await until(() => relay.state().routesOut.length === 1, PATIENCE);
+      await until(() => relay.state().routesOut.length === 1, { what: "the route is named", timeoutMs: PATIENCE_MS });
       const { messages } = await store.admin.search({ key: "acme:o-1" });
       expect(messages.map(({ attempts }) => attempts).filter((attempts) => attempts > 0)).toEqual([]);
       out = false;
-      await until(() => received["acme"]!.length === 30, PATIENCE);
+      await until(() => received["acme"]!.length === 30, { what: "all of acme", timeoutMs: PATIENCE_MS });
       expect(received["acme"]).toEqual(upTo(30));
     } finally {
       await relay.stop();
@@ -87,7 +87,8 @@ describe.skipIf(!hasPostgres())("tenants", () => {
         }
       });
       await Promise.all(tenants.map(({ relay }) => relay.start()));
-      for (const { publisher } of tenants) await until(() => publisher.published.length === 1, PATIENCE);
+      for (const { publisher } of tenants)
+        await until(() => publisher.published.length === 1, { what: "a message for each", timeoutMs: PATIENCE_MS });
       const bodies = tenants.map(({ publisher }) => publisher.published.map(({ body }) => JSON.parse(String(body))));
       expect(bodies).toEqual([["acme"], ["beta"], ["gamma"]]);
 
@@ -95,7 +96,11 @@ describe.skipIf(!hasPostgres())("tenants", () => {
       await acme!.relay.stop();
       await pool.query("drop schema txbox_acme cascade");
       for (const { tenant, store } of others) await enqueue(pool, store, tenant, 5);
-      for (const { publisher } of others) await until(() => publisher.published.length === 6, PATIENCE);
+      for (const { publisher } of others)
+        await until(() => publisher.published.length === 6, {
+          what: "five more for the others",
+          timeoutMs: PATIENCE_MS,
+        });
       for (const { publisher } of others) expect(numbers(publisher.published.slice(1))).toEqual(upTo(5));
     } finally {
       await Promise.all(tenants.map(({ relay }) => relay.stop()));
