@@ -8,11 +8,12 @@ import { createOutbox } from "../../src/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 import type { Context } from "../lib/context.ts";
 import type { FailingReport } from "../lib/failing-relay.ts";
-import { quantile } from "../lib/stats.ts";
+import { median, quantile } from "../lib/stats.ts";
 
 export const summary = "healthy messages beside keys that fail: at once, in 50 ms, in 1 s";
 
 const PER_SECOND = 500;
+const SECONDS = 5;
 /** Transactions a second. */
 const COMMITS = 100;
 const HOW: Readonly<Record<string, number>> = { at_once: 0, in_50ms: 50, in_1s: 1000 };
@@ -21,20 +22,33 @@ const COUNTS = { quick: [2000], full: [200, 2000, 20_000] };
 const FIRST_TRIES_MS = 20_000;
 
 export async function run(context: Context): Promise<void> {
-  const seconds = context.quick ? 4 : 10;
-  const none = await measure(context, 0, 0, seconds);
-  note(context, "failing_none", none);
-  for (const count of context.quick ? COUNTS.quick : COUNTS.full) {
-    const rates: number[] = [];
-    for (const [how, failAfterMs] of Object.entries(HOW)) {
-      context.say(`failing: ${count} keys, ${how}`);
-      const healthy = await measure(context, count, failAfterMs, seconds);
-      note(context, `failing_${count}_${how}`, healthy);
-      rates.push(healthy.perSecond);
+  const counts = context.quick ? COUNTS.quick : COUNTS.full;
+  const ways = Object.entries(HOW);
+  const cases = counts.flatMap((count) => ways.map(([how, failAfterMs]) => ({ count, how, failAfterMs })));
+  const rounds = context.quick ? 1 : 3;
+  const seen = new Map<string, Healthy[]>();
+  // By turns, so that what else the machine does meets all of them: a hundredth of a round is soon delayed.
+  for (let round = 1; round <= rounds; round++) {
+    for (const { count, how, failAfterMs } of [{ count: 0, how: "none", failAfterMs: 0 }, ...cases]) {
+      context.say(`failing: ${count} keys, ${how}, round ${round} of ${rounds}`);
+      const name = count === 0 ? "failing_none" : `failing_${count}_${how}`;
+      const healthy = await measure(context, count, failAfterMs, SECONDS);
+      seen.set(name, [...(seen.get(name) ?? []), healthy]);
     }
+  }
+  for (const [name, those] of seen) note(context, name, those);
+  for (const count of counts) {
+    const rates = ways.map(([how]) => medianOf(seen.get(`failing_${count}_${how}`)!, "perSecond"));
     const worst = `failing_${count}_worst_rate`;
     context.report.figure(worst, Math.min(...rates), "msg/s");
     context.report.ratio(`failing_${count}_vs_none`, worst, "failing_none_rate", "≥ 0.9");
+    const slowest = `failing_${count}_worst_p99`;
+    context.report.figure(
+      slowest,
+      Math.max(...ways.map(([how]) => medianOf(seen.get(`failing_${count}_${how}`)!, "p99"))),
+      "ms",
+    );
+    context.report.ratio(`failing_${count}_p99_vs_none`, slowest, "failing_none_p99", "≤ 2");
   }
 }
 
@@ -46,11 +60,17 @@ interface Healthy {
   firstTriesMs: number;
 }
 
-function note({ report }: Context, name: string, { perSecond, p50, p99, firstTriesMs }: Healthy): void {
-  report.figure(`${name}_rate`, perSecond, "msg/s", `${PER_SECOND} were enqueued each second`);
-  report.figure(`${name}_p50`, p50, "ms");
-  report.figure(`${name}_p99`, p99, "ms");
+function note({ report }: Context, name: string, rounds: readonly Healthy[]): void {
+  const middle = rounds.length > 1 ? `median of ${rounds.length} rounds` : "";
+  report.figure(`${name}_rate`, medianOf(rounds, "perSecond"), "msg/s", `${PER_SECOND} were enqueued each second`);
+  report.figure(`${name}_p50`, medianOf(rounds, "p50"), "ms", middle);
+  report.figure(`${name}_p99`, medianOf(rounds, "p99"), "ms", middle);
+  const firstTriesMs = medianOf(rounds, "firstTriesMs");
   if (firstTriesMs > 0) report.figure(`${name}_first_tries`, firstTriesMs, "ms");
+}
+
+function medianOf(rounds: readonly Healthy[], what: keyof Healthy): number {
+  return median(rounds.map((round) => round[what]));
 }
 
 async function measure(context: Context, failing: number, failAfterMs: number, seconds: number): Promise<Healthy> {

@@ -77,8 +77,18 @@ export interface RelayInfo {
   name: string;
   streams: string[] | null;
   paused: boolean;
-  /** `source`: how new messages come to a process that was asked to stream, "stream" or "polling", and why. */
-  lanes: { owner: string | null; lanes: number; leaseMs: number; epoch: bigint; source?: string }[];
+  /**
+   * `source`: how new messages come to a process that was asked to stream, "stream" or "polling", and why. `maxParked`: with
+   * so many messages behind failed ones, the process takes no new ones; processes before 0.7 do not tell.
+   */
+  lanes: {
+    owner: string | null;
+    lanes: number;
+    leaseMs: number;
+    epoch: bigint;
+    source?: string;
+    maxParked?: number;
+  }[];
   published: bigint;
   pending: number;
   /** `pending` is an estimate. */

@@ -133,6 +133,8 @@ export type Outcome =
 export interface QueueSession {
   /** Monotonic time (ms) up to which claimed messages may be published. */
   readonly validUntil: number;
+  /** New messages wake the relay at this moment: it need not look for them often. */
+  readonly isTold: boolean;
   /** False once the claim is void: nothing of it may be published any more, and settling it throws `lease_lost`. */
   isCurrent(claim: Claim): boolean;
   /**

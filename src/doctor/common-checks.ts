@@ -4,6 +4,8 @@ import { formatMs, plural } from "../core/plain-words.ts";
 
 const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
+/** Of `maxParked`. */
+const NEARLY_FULL = 0.8;
 /** So many streams or consumers are named. */
 const MOST_NAMED = 5;
 
@@ -60,6 +62,12 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
       ),
     },
     {
+      name: "parked_messages",
+      looksAt: "messages behind failed ones, near to so many that no new ones are taken",
+      needs: "tables",
+      run: ofRelays((relay) => nearlyFull(relay)),
+    },
+    {
       name: "dead_letters",
       looksAt: "dead letters that nobody dealt with for a day",
       needs: "tables",
@@ -105,6 +113,21 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
         })),
     },
   ];
+}
+
+/** Keys fall on lanes at random: one process may hold nearly all of what waits, so its own limit counts. */
+function nearlyFull({ name, parked, lanes }: RelayInfo): Symptom | undefined {
+  const limits = lanes.flatMap(({ owner, leaseMs, maxParked }) =>
+    owner !== null && leaseMs > 0 ? (maxParked ?? []) : [],
+  );
+  const limit = Math.min(...limits);
+  if (parked < NEARLY_FULL * limit) return undefined;
+  return {
+    severity: parked < limit ? "warning" : "error",
+    finding: `Relay "${name}" has ${plural(parked, "message")} behind failed ones; \`maxParked\` is ${limit}`,
+    consequence: "A process that holds so many takes no new messages, of any key, until enough have gone",
+    fix: "See what fails: txbox blocked; txbox status. Mend the handler or the target, and they leave by themselves",
+  };
 }
 
 function waiting(pending: number, oldestMs: number | null): string {

@@ -71,8 +71,8 @@ export interface StoredKey {
 
 export interface Tended {
   readonly view: View;
-  /** The lease was renewed for every part. */
-  readonly renewed: boolean;
+  /** The lease was renewed for every part; undefined: it need not be yet, and every part is as this process has left it. */
+  readonly renewed: boolean | undefined;
   /** What could not be asked after that: the view is not complete. */
   readonly failure?: { readonly error: unknown };
 }
@@ -186,6 +186,8 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   readonly keysPerClaim: number;
   /** Nothing may be claimed while scheduled messages come in. */
   readonly promotesAlone: boolean;
+  /** New messages wake the relay at this moment. */
+  readonly isTold: boolean;
   /** Finds or creates the relay; several processes may do so at once. Refuses a database that it cannot work on. */
   open(): Promise<void>;
   /**
@@ -197,7 +199,7 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   enter(ongoing: readonly S[]): Promise<Entered<P>>;
   /**
    * Looks around and renews the lease, ATOMIC for each part, from the database's clock: also one that ran out and nobody
-   * took. Never makes a member. `renewed` is false when a part is another's by now, or its progress is not what this
+   * took; one that runs for long yet may be left alone. Never makes a member. `renewed` is false when a part is another's by now, or its progress is not what this
    * process has written. Throws before it writes where nothing may be written.
    */
   tend(parts: readonly P[], inHand: readonly S[]): Promise<Tended>;

@@ -66,6 +66,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     return this.#hold.validUntil;
   }
 
+  get isTold(): boolean {
+    return this.#port.isTold;
+  }
+
   isCurrent(claim: LaneClaim<P, S, M>): boolean {
     return this.#hold.isCurrent(claim);
   }
@@ -367,8 +371,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     this.#paused = view.paused;
     // Asked about parts of before, an answer says nothing of those that are being loaded.
     if (generation === this.#hold.generation && !this.#hold.isStale && !this.#hold.isLoading) {
-      if (renewed) this.#hold.extend(sentAt);
-      else this.#hold.invalidate();
+      if (renewed === true) this.#hold.extend(sentAt);
+      else if (renewed === false) this.#hold.invalidate();
     }
     if (failure !== undefined) throw failure.error;
     this.#planChores(view);

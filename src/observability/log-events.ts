@@ -2,7 +2,8 @@ import type { MaintenanceReport } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import type { Channels, Ended } from "../core/events.ts";
 import { hideSecrets } from "../core/hide-secrets.ts";
-import { rejectUnknownOptions, requireFunction } from "../core/options.ts";
+import { rejectUnknownOptions, requireSwitch, requireFunction } from "../core/options.ts";
+import { plural } from "../core/plain-words.ts";
 import { printable } from "../core/printable.ts";
 import {
   batchSentence,
@@ -31,21 +32,27 @@ export interface EventLogger {
 
 export interface LogOptions {
   logger: EventLogger;
+  /**
+   * Operations are logged with the payloads of their messages, at level trace: for a developer's own machine. Default false:
+   * a log is read by more people than the database.
+   */
+  payloads?: boolean;
 }
 
 /**
- * Logs what every outbox, relay, subscriber and inbox of this process tells; gives the function that ends it. Payloads and
- * headers are never logged, and URLs and passwords are taken out of the texts of errors. What repeats itself is logged as a
+ * Logs what every outbox, relay, subscriber and inbox of this process tells; gives the function that ends it. Headers are
+ * never logged, payloads only if asked for, and URLs and passwords are taken out of the texts of errors. What repeats itself is logged as a
  * warning once in a minute.
  */
 export function logEvents(options: LogOptions): () => void {
-  rejectUnknownOptions("logEvents", options, ["logger"]);
-  const { logger } = options;
+  rejectUnknownOptions("logEvents", options, ["logger", "payloads"]);
+  const { logger, payloads = false } = options;
+  requireSwitch("logEvents", "payloads", payloads);
   for (const level of LEVELS) {
     const fix = `Pass { logger: pino() }, or any logger with ${LEVELS.join(", ")}`;
     requireFunction("logEvents", `logger.${level}`, logger?.[level], fix);
   }
-  const log = new EventLog(logger);
+  const log = new EventLog(logger, payloads);
   const ends = Object.keys(EVENTS).map((name) => log.event(name as EventName));
   if (logger.isLevelEnabled?.("trace") === true) {
     ends.push(...Object.keys(OPERATIONS).map((name) => log.operation(name as OperationName)));
@@ -114,7 +121,7 @@ const EVENTS: { readonly [Name in EventName]: EventRule<Channels[Name]> } = {
   "txbox:store:wake_up_lost": { level: "warn", repeats: true, sentence: wakeUpSentence },
 };
 
-/** Which of their fields are logged: neither payloads nor headers. */
+/** Which of their fields are logged. */
 const OPERATIONS: { readonly [Name in OperationName]: (told: Channels[Name]) => object } = {
   "txbox:outbox:enqueue:end": ({ store, messages = [] }) => ({ store, ids: idsOf(messages), count: messages.length }),
   "txbox:relay:publish:end": ({ relay, system, kind, messages }) => ({
@@ -142,7 +149,20 @@ const OPERATIONS: { readonly [Name in OperationName]: (told: Channels[Name]) => 
   }),
 };
 
+/** The bodies that an operation is about: those of the ids that are logged. Of an enqueue only ids are told. */
+const BODIES: { readonly [Name in OperationName]?: (told: Channels[Name]) => object } = {
+  "txbox:relay:publish:end": ({ messages }) => ({ payloads: messages.slice(0, MAX_IDS).map(bodyText) }),
+  "txbox:subscriber:receive:end": ({ message }) => ({ payload: bodyText(message) }),
+  "txbox:inbox:handle:end": ({ message }) => ({ payload: bodyText(message) }),
+};
+
 const MAX_IDS = 20;
+const MAX_BODY = 2000;
+
+function bodyText({ body }: { readonly body: string | Uint8Array }): string {
+  if (typeof body !== "string") return plural(body.length, "byte");
+  return body.length <= MAX_BODY ? body : `${body.slice(0, MAX_BODY)} … (${plural(body.length, "character")})`;
+}
 
 function idsOf(messages: readonly { readonly id: string }[]): string[] {
   return messages.slice(0, MAX_IDS).map(({ id }) => id);
@@ -151,9 +171,11 @@ function idsOf(messages: readonly { readonly id: string }[]): string[] {
 class EventLog {
   readonly #logger: EventLogger;
   readonly #repeats = new Repeats();
+  readonly #withPayloads: boolean;
 
-  constructor(logger: EventLogger) {
+  constructor(logger: EventLogger, withPayloads: boolean) {
     this.#logger = logger;
+    this.#withPayloads = withPayloads;
   }
 
   event(name: EventName): () => void {
@@ -177,10 +199,16 @@ class EventLog {
 
   operation(name: OperationName): () => void {
     const fieldsOf = OPERATIONS[name] as (told: Channels[OperationName]) => object;
+    const bodiesOf = this.#withPayloads ? (BODIES[name] as typeof fieldsOf | undefined) : undefined;
     return listen(name, (told) => {
       const { ms = 0, error }: Ended = told;
       const failure = error === undefined ? {} : { error: hideSecrets(describeError(error)) };
-      return this.#log("trace", name, { ...fieldsOf(told), ms: Math.round(ms * 1000) / 1000, ...failure }, name);
+      return this.#log(
+        "trace",
+        name,
+        { ...fieldsOf(told), ...bodiesOf?.(told), ms: Math.round(ms * 1000) / 1000, ...failure },
+        name,
+      );
     });
   }
 

@@ -16,9 +16,14 @@ const MAX_UNSETTLED = 3;
 const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
 /** Failed keys may come due by what others do, such as a dead letter that is requeued. */
 const LOOK_FOR_RETRIES_MS = 250;
+/** Where the database tells of new messages, looking for them is for the case that something goes wrong. */
+const LOOK_WHEN_TOLD_MS = 500;
 
 /** Failed keys leave the database to new messages for twice as long as they have used it, but no longer than this. */
 const MOST_REST_MS = 100;
+
+/** Without a reason an error is made each time, with its stack. */
+const WOKEN = "woken";
 
 /** Losses of the lease that are told of within this time are one. */
 const SAME_LOSS_MS = 1000;
@@ -61,7 +66,7 @@ export class RelayWorker {
     this.#settings = settings;
     this.#session = session;
     this.#stop = stop;
-    this.#pace = new PollPace(settings.maxPollMs);
+    this.#pace = new PollPace();
     const [target, routes] = [new TargetOutage(settings), new RouteOutages(settings)];
     this.#context = { session, settings, stop, target, routes };
   }
@@ -91,8 +96,8 @@ export class RelayWorker {
   /** Looks at the queue at once and keeps looking eagerly for a moment. */
   wake(): void {
     this.#pace.busy();
-    this.#wake.abort();
-    this.#wakeRetry.abort();
+    this.#wake.abort(WOKEN);
+    this.#wakeRetry.abort(WOKEN);
   }
 
   async #workOnNew(): Promise<void> {
@@ -217,7 +222,7 @@ export class RelayWorker {
       await this.#announceDead(claim, outcomes);
       this.#count(outcomes, this.#settings.clock.monotonic() - startedAt);
       await this.#session.settle(claim, outcomes);
-      this.#wakeRetry.abort();
+      this.#wakeRetry.abort(WOKEN);
     };
     // The session knows by itself when a settle could not be written; a claim that is void was given to others.
     const attempt = end().catch((error: unknown) => {
@@ -256,7 +261,7 @@ export class RelayWorker {
 
   #wakeAfter(settled: Promise<void>): void {
     settled.then(
-      () => this.#wakeRetry.abort(),
+      () => this.#wakeRetry.abort(WOKEN),
       () => undefined,
     );
   }
@@ -268,9 +273,10 @@ export class RelayWorker {
   /** Waits for something new. */
   async #idle(): Promise<void> {
     if (this.#wake.signal.aborted) this.#wake = new AbortController();
-    const { clock } = this.#settings;
+    const { clock, maxPollMs } = this.#settings;
+    const mostMs = this.#session.isTold ? Math.max(maxPollMs, LOOK_WHEN_TOLD_MS) : maxPollMs;
     const due = this.#session.nextScheduledAt() ?? Number.POSITIVE_INFINITY;
-    const wait = Math.min(this.#pace.next(), Math.max(0, due - clock.monotonic()));
+    const wait = Math.min(this.#pace.next(mostMs), Math.max(0, due - clock.monotonic()));
     await clock.sleep(wait, this.#wake.signal);
   }
 

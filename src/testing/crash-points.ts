@@ -34,6 +34,9 @@ function watched(session: QueueSession, at: (point: CrashPoint) => unknown): Que
     get validUntil() {
       return session.validUntil;
     },
+    get isTold() {
+      return session.isTold;
+    },
     async claim(kind) {
       const claim = await session.claim(kind);
       if (claim !== undefined) await at("claimed");

@@ -40,6 +40,7 @@ const NEVER_LONGER = 5;
 export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageMark> {
   readonly keysPerClaim: number = 4;
   readonly promotesAlone: boolean = false;
+  readonly isTold: boolean = false;
   readonly #database: MemoryLanes;
   readonly #owner: string;
   readonly #send: Send;

@@ -58,10 +58,13 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
     const published: Message[] = [];
     const oldPool = poolAs04(database.url, 4);
     const session = await join(createPostgresStore({ client: oldPool }), { relay: "live" });
+    let allWritten = false;
     const deliver = async (): Promise<void> => {
       for (;;) {
+        // The last transactions end after the writers were told to.
+        const wasWritten = allWritten;
         const claim = await nextClaim(session);
-        if (claim === undefined && ended.signal.aborted) return;
+        if (claim === undefined && wasWritten) return;
         if (claim === undefined) await new Promise((resolve) => setTimeout(resolve, 10));
         else {
           published.push(...claim.messages);
@@ -72,12 +75,13 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
         }
       }
     };
-    const work = Promise.all([deliver(), ...["a", "b", "c"].map(write)]);
+    const writing = Promise.all(["a", "b", "c"].map(write)).finally(() => (allWritten = true));
+    const work = Promise.all([deliver(), writing]);
     await until(() => committed.length > 100, { what: "writers", timeoutMs: 60_000 });
     const controlMs = longest;
     const waits = await watchWriterWaits(database.url);
     const applied = await store.migrator.migrate();
-    expect(applied.map(({ version }) => version)).toEqual([9, 10, 11, 12]);
+    expect(applied.map(({ version }) => version)).toEqual([9, 10, 11, 12, 13]);
     await store.migrator.check();
     const before = committed.length;
     await until(() => committed.length > before + 100, { what: "writers afterwards", timeoutMs: 60_000 });

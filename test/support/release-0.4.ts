@@ -25,7 +25,8 @@ function as04(query: unknown): unknown {
   if (typeof query === "string") return textAs04(query);
   const { text, values } = query as { text?: string; values?: unknown[] };
   if (typeof text !== "string" || Object.getPrototypeOf(query) !== Object.prototype) return query;
-  const known = text.includes(SOURCE) ? values?.slice(0, -2) : values;
+  const newer = text.includes(SOURCE) ? 2 : text.includes("max_parked") ? 1 : 0;
+  const known = newer === 0 ? values : values?.slice(0, -newer);
   const given = known?.map((value) =>
     typeof value === "string" ? value.replace(String.raw`,"\"txbox\".\"edit\""`, "") : value,
   );
@@ -35,8 +36,8 @@ function as04(query: unknown): unknown {
 function textAs04(text: string): string {
   return text
     .replaceAll('"txbox"."edit"', NO_EDITS)
-    .replace("(relay, owner, lease_until, version, wal)", "(relay, owner, lease_until)")
-    .replace("$3::text::interval, 11, null where exists", "$3::text::interval where exists")
+    .replace("(relay, owner, lease_until, version, wal, max_parked)", "(relay, owner, lease_until)")
+    .replace("$3::text::interval, 11, null, $4::text::integer where exists", "$3::text::interval where exists")
     .replace("bool_and(wal is not null and wal)", "bool_and(false)")
     .replace("c.ahead::text", "null::text")
     .replace(SOURCE, "")

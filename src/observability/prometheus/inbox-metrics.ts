@@ -17,7 +17,7 @@ export function listenToInboxes({ metrics, consumer: named, on }: Counting): voi
     // An inbox answers with a result; what throws instead is a failure.
     const { how, message, result = "failed", ms = 0 } = event;
     if (begun.has(event)) metrics.inbox_processing_inflight.dec({ consumer });
-    metrics.inbox_process_attempts_total.inc({ consumer, result });
+    metrics.inbox_publish_attempts_total.inc({ consumer, result });
     if (result === "processed") metrics.inbox_done_total.inc({ consumer });
     if (result === "failed") metrics.inbox_failed_total.inc({ consumer });
     if (how !== "stored" && isNews(result) && !seen.has(message)) {

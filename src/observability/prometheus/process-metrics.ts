@@ -67,7 +67,7 @@ export const PROCESS_METRICS = {
     labels: ["consumer"],
   },
   inbox_dlq_total: { kind: "counter", help: "Messages that became dead letters.", labels: ["consumer"] },
-  inbox_process_attempts_total: {
+  inbox_publish_attempts_total: {
     kind: "counter",
     help: "Attempts by result: processed, stored, duplicate, skipped, failed, rejected, unavailable.",
     labels: ["consumer", "result"],

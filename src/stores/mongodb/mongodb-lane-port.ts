@@ -42,6 +42,8 @@ type Page = NewPage<MongoPart, StoredMessage, StreamEnd | undefined>;
 export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamEnd | undefined> {
   readonly keysPerClaim: number = 100;
   readonly promotesAlone: boolean = true;
+  /** By a change stream as well: what it may have left out is looked for at the pace of polling. */
+  readonly isTold: boolean = false;
   readonly isPassing: (error: unknown) => boolean = isPassing;
   readonly isSlow: (error: unknown) => boolean = isTimeExpired;
   readonly #tables: Tables;
@@ -66,7 +68,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     this.#tables = tables;
     this.#options = join;
     this.#clock = clock;
-    this.#ownership = new MongoOwnership(tables.relays, join.relay, join.leaseMs);
+    this.#ownership = new MongoOwnership(tables.relays, join);
     const lease = (this.#lease = new Lease(clock, join.leaseMs));
     this.#upkeep = new Upkeep(tables, join, clock);
     const claims = (this.#claims = new ClaimSource(tables, join.relay, lease));

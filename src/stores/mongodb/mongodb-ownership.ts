@@ -1,3 +1,4 @@
+import type { JoinOptions } from "../../core/contracts.ts";
 import { LANES } from "../../core/lane.ts";
 import { TxboxError } from "../../core/errors.ts";
 import type { Document } from "./mongodb-client.ts";
@@ -38,6 +39,8 @@ export interface ResumeNote {
 export interface MemberView {
   owner: string;
   lease_until: Date;
+  /** Since 0.7: with so many messages behind failed ones, it takes no new ones. */
+  max_parked?: number;
   resume?: ResumeNote;
 }
 
@@ -106,11 +109,13 @@ export class MongoOwnership {
   readonly #relays: Table;
   readonly #relay: string;
   readonly #leaseMs: number;
+  readonly #maxParked: number;
 
-  constructor(relays: Table, relay: string, leaseMs: number) {
+  constructor(relays: Table, { relay, leaseMs, maxParked }: Pick<JoinOptions, "relay" | "leaseMs" | "maxParked">) {
     this.#relays = relays;
     this.#relay = relay;
     this.#leaseMs = leaseMs;
+    this.#maxParked = maxParked;
   }
 
   async look(): Promise<RelayView | undefined> {
@@ -182,7 +187,7 @@ export class MongoOwnership {
     return this.#change([
       {
         $set: {
-          members: { $concatArrays: [others, [{ owner: literal(owner), lease_until: this.#leaseUntil }]] },
+          members: { $concatArrays: [others, [this.#member(owner)]] },
           lanes: changeLanes(
             { $in: ["$$lane.owner", old] },
             {
@@ -285,13 +290,17 @@ export class MongoOwnership {
       $map: {
         input: { $filter: { input: "$members", as: "member", cond: keep } },
         as: "member",
-        in: { $cond: [mine, { owner: literal(owner), lease_until: this.#leaseUntil, ...note }, "$$member"] },
+        in: { $cond: [mine, { ...this.#member(owner), ...note }, "$$member"] },
       },
     };
   }
 
-  get #leaseUntil(): Document {
-    return { $add: ["$$NOW", this.#leaseMs] };
+  #member(owner: string): Document {
+    return {
+      owner: literal(owner),
+      lease_until: { $add: ["$$NOW", this.#leaseMs] },
+      max_parked: literal(this.#maxParked),
+    };
   }
 
   async #change(pipeline: Document[], filter: Document = {}): Promise<RelayView | undefined> {

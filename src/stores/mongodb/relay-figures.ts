@@ -238,6 +238,7 @@ function lanesByOwner({ lanes, members, at }: RelayView): RelayInfo["lanes"] {
       lanes: those.length,
       leaseMs: until.getTime() - at.getTime(),
       epoch: BigInt(Math.max(...those.map(({ epoch }) => epoch))),
+      ...(member?.max_parked === undefined ? {} : { maxParked: member.max_parked }),
     };
   });
 }

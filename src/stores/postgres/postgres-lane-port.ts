@@ -29,6 +29,8 @@ import { WindowOpener } from "./window-opener.ts";
 
 /** A new cursor row after this many writes. */
 const RENUMBER_AFTER = 10_000;
+/** A lease of which this part is left is not renewed yet. */
+const LONG = 0.9;
 
 export interface PostgresLanePortOptions {
   readonly sql: CopyRunner;
@@ -68,6 +70,9 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly #clock: Clock;
   /** The lease runs until then at least. */
   #leaseUntil = 0;
+  /** What the others were told of the source. */
+  #told: string | undefined;
+  #renewedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ sql, names, options, clock, stream }: PostgresLanePortOptions) {
     this.#sql = sql;
@@ -124,6 +129,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     };
   }
 
+  get isTold(): boolean {
+    return this.#wal?.isStreaming ?? false;
+  }
+
   async tend(cursors: readonly Cursor[]): Promise<Tended> {
     // Looked at first: a standby cannot be written to, and writing to a restored copy would cover up what it is.
     const view = await this.#ownership.look();
@@ -133,9 +142,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     const sameServer = this.#view === undefined || this.#view.timeline === view.timeline;
     this.#view = view;
     this.#reader.streams = view.streams;
-    const sentAt = this.#clock.monotonic();
-    const renewed = (await this.#ownership.renew(cursors, this.#wal)) && sameServer;
-    if (renewed) this.#extend(sentAt);
+    const renewed = sameServer && (await this.#renew(view, cursors));
     await this.#wal?.tend(view);
     const { paused, members, commands, scheduledInMs } = view;
     const self = this.#options.owner;
@@ -145,6 +152,33 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     const together = this.#wal !== undefined && view.allStream;
     const seen = { self, paused, members, together, lanes: laneViews(view), commands, scheduledInMs, outdated };
     return { view: seen, renewed };
+  }
+
+  /** Each renewal is a write to the disk: a lease that has just begun waits for a later look. */
+  async #renew(view: RelayView, cursors: readonly Cursor[]): Promise<boolean | undefined> {
+    const told = `${this.#wal?.isAble} ${this.#wal?.description}`;
+    const sentAt = this.#clock.monotonic();
+    const isFresh = told === this.#told && sentAt - this.#renewedAt < this.#options.leaseMs * (1 - LONG);
+    if (isFresh && this.#lastsLong(view, cursors)) return undefined;
+    this.#told = undefined;
+    const renewed = await this.#ownership.renew(cursors, this.#wal);
+    if (!renewed) return false;
+    this.#told = told;
+    this.#renewedAt = sentAt;
+    this.#extend(sentAt);
+    return true;
+  }
+
+  /** As the database has it: by its clock, and with nothing changed by others. */
+  #lastsLong({ members, cursors: seen }: RelayView, cursors: readonly Cursor[]): boolean {
+    const { owner, leaseMs } = this.#options;
+    const isAsLeft = ({ id, fence, seq }: Cursor): boolean =>
+      seen.some((its) => {
+        const leftMs = -(its.freeMs ?? 0);
+        const isMine = its.id === id && its.owner === owner && its.fence === fence;
+        return isMine && BigInt(its.seq) >= seq && leftMs > leaseMs * LONG;
+      });
+    return cursors.length > 0 && members.includes(owner) && cursors.every(isAsLeft);
   }
 
   #extend(sentAt: number): void {

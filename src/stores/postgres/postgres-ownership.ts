@@ -26,6 +26,9 @@ export interface CursorView {
   /** How long it has been free, in ms; negative while a lease runs. */
   freeMs: number | null;
   restored: boolean;
+  fence: string;
+  /** A bigint. */
+  seq: string;
   lanes: number[];
 }
 
@@ -67,6 +70,9 @@ const READ_TABLES = [
 /** The schema that this process knows: who knows less delivers no edits, and gets no lanes where there are some. */
 const KNOWN_VERSION = 11;
 
+/** What an integer column can say. */
+const MOST_PARKED = 2_147_483_647;
+
 /** What every change of owner writes: nothing of the one before, or of an earlier load, takes effect afterwards. */
 const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
 /** How far a cursor has come. */
@@ -80,6 +86,7 @@ export interface OwnershipOptions {
   relay: string;
   owner: string;
   leaseMs: number;
+  maxParked: number;
   /** This process can read a stream, and wants to. */
   streams: boolean;
 }
@@ -105,15 +112,16 @@ export class PostgresOwnership {
   readonly #relay: string;
   readonly #owner: string;
   readonly #lease: string;
-
+  readonly #maxParked: number;
   readonly #streams: boolean;
 
-  constructor(sql: SqlRunner, names: Names, { relay, owner, leaseMs, streams }: OwnershipOptions) {
+  constructor(sql: SqlRunner, names: Names, { relay, owner, leaseMs, maxParked, streams }: OwnershipOptions) {
     this.#sql = sql;
     this.#names = names;
     this.#relay = relay;
     this.#owner = owner;
     this.#lease = `${leaseMs} ms`;
+    this.#maxParked = maxParked;
     this.#streams = streams;
   }
 
@@ -134,25 +142,35 @@ export class PostgresOwnership {
       `select pg_catalog.json_build_object(
          'standby', pg_catalog.pg_is_in_recovery(),
          'timeline', case when not pg_catalog.pg_is_in_recovery() then pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8) end,
-         'hidden', (select coalesce(pg_catalog.json_agg(t), '[]') from pg_catalog.unnest($3::text::text[]) t where pg_catalog.row_security_active(t)),
+         'hidden', (select coalesce(pg_catalog.json_agg(t), '[]') from pg_catalog.unnest($2::text::text[]) t where pg_catalog.row_security_active(t)),
          'exists', r.name is not null, 'paused', coalesce(r.paused, false), 'streams', r.streams,
          'members', (select coalesce(pg_catalog.json_agg(owner), '[]') from ${n.member} where relay = $1::text and lease_until > pg_catalog.clock_timestamp()),
          'allStream', (select coalesce(pg_catalog.bool_and(wal is not null and wal), false) from ${n.member}
              where relay = $1::text and lease_until > pg_catalog.clock_timestamp()),
          'cursors', (select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('id', c.id::text, 'owner', c.owner,
              'freeMs', ${epochMs("pg_catalog.clock_timestamp() - c.lease_until")},
-             'restored', not (${SOUND}),
+             'restored', not (${SOUND}), 'fence', ${FENCE}, 'seq', c.seq::text,
              'lanes', (select coalesce(pg_catalog.json_agg(l.lane order by l.lane), '[]') from ${n.lane} l
                where l.relay = c.relay and l.cursor_id = c.id)) order by c.id), '[]')
            from ${n.cursor} c where c.relay = $1::text),
-         'commands', exists (select 1 from ${n.dead} d join ${n.lane} l on l.relay = d.relay and l.lane = d.lane
-             join ${n.cursor} c on c.id = l.cursor_id
-           where d.relay = $1::text and d.command is not null and c.owner = $2::text),
+         'commands', exists (select 1 from ${n.dead} d where d.relay = $1::text and d.command is not null),
          'scheduledInMs', (select ${epochMs(`${finite("pg_catalog.min(deliver_at)")} - pg_catalog.clock_timestamp()`)} from ${n.scheduled}))
        from (select 1) one left join ${n.relay} r on r.name = $1::text`,
-      [this.#relay, this.#owner, textArray(READ_TABLES.map((table) => n[table]))],
+      [this.#relay, textArray(READ_TABLES.map((table) => n[table]))],
     );
-    return JSON.parse(rows[0]![0]!) as RelayView;
+    const view = JSON.parse(rows[0]![0]!) as RelayView;
+    return view.commands ? { ...view, commands: await this.#hasCommands() } : view;
+  }
+
+  /** Asked only when there are commands of the relay: they are rare, and the plan of this costs as much as a look. */
+  async #hasCommands(): Promise<boolean> {
+    const n = this.#names;
+    const found = await this.#sql.query(
+      `select 1 from ${n.dead} d join ${n.lane} l on l.relay = d.relay and l.lane = d.lane join ${n.cursor} c on c.id = l.cursor_id
+       where d.relay = $1::text and d.command is not null and c.owner = $2::text limit 1`,
+      [this.#relay, this.#owner],
+    );
+    return found.length > 0;
   }
 
   /** A transaction id that this server has not reached yet was given out by another: the log is a copy. */
@@ -171,8 +189,8 @@ export class PostgresOwnership {
   async enter(): Promise<EnteredCursor[]> {
     const n = this.#names;
     const rows = await this.#sql.query(
-      `with me as (insert into ${n.member} (relay, owner, lease_until, version, wal)
-         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams ? "true" : "null"} where exists (select 1 from ${n.relay} where name = $1::text)
+      `with me as (insert into ${n.member} (relay, owner, lease_until, version, wal, max_parked)
+         select $1::text, $2::text, ${LEASE("$3")}, ${KNOWN_VERSION}, ${this.#streams ? "true" : "null"}, $4::text::integer where exists (select 1 from ${n.relay} where name = $1::text)
          on conflict (relay, owner) do update set lease_until = excluded.lease_until)
        update ${n.cursor} c set ${NEXT_OWNER}, lease_until = ${LEASE("$3")}
        where c.relay = $1::text and c.owner = $2::text and ${SOUND}
@@ -180,7 +198,7 @@ export class PostgresOwnership {
            from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), ''),
          (select coalesce(pg_catalog.min(s.n), 0) * ${SEGMENT_SIZE} from ${n.segment} s
            where s.horizon is null or s.horizon > pg_catalog.pg_snapshot_xmin(c.prev)), c.last_write, c.ahead::text, ${DURABLE}`,
-      [this.#relay, this.#owner, this.#lease],
+      [this.#relay, this.#owner, this.#lease, String(Math.min(this.#maxParked, MOST_PARKED))],
     );
     const cursors = rows.map((row) => ({
       ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),

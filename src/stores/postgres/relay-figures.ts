@@ -54,13 +54,14 @@ from ${n.relay} r cross join lateral (select count(*) as count, min(k.position) 
 order by r.name`;
 }
 
-function ownerOf([, owner, epoch, leaseMs, lanes, , , source]: Row): RelayInfo["lanes"][number] {
+function ownerOf([, owner, epoch, leaseMs, lanes, , , source, maxParked]: Row): RelayInfo["lanes"][number] {
   return {
     owner: owner!,
     epoch: BigInt(epoch!),
     leaseMs: Math.max(0, Math.round(Number(leaseMs))),
     lanes: Number(lanes),
     ...(source == null ? {} : { source }),
+    ...(maxParked == null ? {} : { maxParked: Number(maxParked) }),
   };
 }
 
@@ -74,8 +75,8 @@ function cursorsSql(n: Names): string {
   return `
 select c.relay, c.owner, c.epoch, ${epochMs("c.lease_until - clock_timestamp()")},
   (select count(*) from ${n.lane} l where l.relay = c.relay and l.cursor_id = c.id), c.settled, c.id,
-  (select m.source from ${n.member} m where m.relay = c.relay and m.owner = c.owner)
-from ${n.cursor} c order by c.id`;
+  m.source, m.max_parked
+from ${n.cursor} c left join ${n.member} m on m.relay = c.relay and m.owner = c.owner order by c.id`;
 }
 
 /** How long the messages at these positions have been due, in ms. Written out, so that only their own segments are planned for. */

@@ -28,6 +28,7 @@ export const doctorCases: readonly StoreCase[] = [
         "paused_relay",
         "idle_relay",
         "old_backlog",
+        "parked_messages",
         "dead_letters",
         "unread_streams",
         "failed_receipts",
@@ -62,6 +63,31 @@ export const doctorCases: readonly StoreCase[] = [
       await assert.rejects(unknown, /Did you mean "only"/);
       const misspelt = diagnose(store, { only: ["idle_realy"] });
       await assert.rejects(misspelt, { code: "invalid_option", field: "only", fix: 'Did you mean "idle_relay"?' });
+    },
+  },
+  {
+    role,
+    name: "finds that messages behind failed ones come near to what a process holds",
+    async run(context) {
+      const { store } = context;
+      const found = async () => (await diagnose(store, { ...PATIENT, only: ["parked_messages"] })).map((one) => one);
+      const consumer = await joined(store, { maxParked: 5 }, { judge: () => retry(1, 60_000) });
+      await enqueue(context, ...[1, 2, 3].map((n) => message(n, { key: `k${n}` })));
+      await consumer.drain();
+      assert.deepEqual(await found(), []);
+      await enqueue(context, message(4, { key: "k4" }));
+      await consumer.drain();
+      const [near] = await found();
+      assert.equal(near?.severity, "warning");
+      assert.match(near?.finding ?? "", /^Relay "r" has 4 messages behind failed ones; `maxParked` is 5$/);
+      await enqueue(context, message(5, { key: "k5" }));
+      await consumer.drain();
+      assert.deepEqual(
+        (await found()).map(({ severity }) => severity),
+        ["error"],
+      );
+      await consumer.session.leave();
+      assert.deepEqual(await found(), []);
     },
   },
   {

@@ -143,7 +143,7 @@ describe("the doctor on MongoDB", () => {
     await database.client.db("other").dropDatabase();
   });
 
-  it("stuck_keys, and relays and dead letters that nobody looks after", async () => {
+  it("stuck_keys, parked_messages, and relays and dead letters that nobody looks after", async () => {
     await using on = await mongoScene(slot.server.url);
     const store: Store = on.store;
     const publisher = createMemoryPublisher();
@@ -156,7 +156,7 @@ describe("the doctor on MongoDB", () => {
     expect(await findings("stuck_keys", store)).toEqual([]);
     const consumer = await joined(
       store as never,
-      { relay: "to-rabbit" },
+      { relay: "to-rabbit", maxParked: 2 },
       {
         judge: ({ key }) =>
           key === "a" ? retry(6, 60_000, "no such queue") : key === "b" ? dead(10, true) : PUBLISHED,
@@ -170,6 +170,7 @@ describe("the doctor on MongoDB", () => {
       { finding: expect.stringMatching(/^Key a of s has failed 6 times at relay to-rabbit: no such queue/) },
       { finding: expect.stringMatching(/^Key b of s stands still at relay to-rabbit behind a dead letter/) },
     ]);
+    expect(await findings("parked_messages", store)).toMatchObject([{ severity: "error" }]);
     expect(await findings("old_backlog", store)).toMatchObject([{ finding: expect.stringMatching(/for 20 min/) }]);
     expect(await findings("dead_letters", store)).toEqual([]);
     const letters = on.database.client.db().collection("outbox_dead");

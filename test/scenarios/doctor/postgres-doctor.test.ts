@@ -397,17 +397,18 @@ describe("the doctor on PostgreSQL", () => {
     ]);
   });
 
-  it("stuck_keys, invalid_indexes and jit", async () => {
+  it("stuck_keys, parked_messages, invalid_indexes and jit", async () => {
     await using stuck = await fresh();
     const consumer = await joined(
       stuck.store,
-      { relay: "to-rabbit" },
+      { relay: "to-rabbit", maxParked: 2 },
       {
         judge: ({ key }) =>
           key === "a" ? retry(6, 60_000, "no such queue") : key === "b" ? dead(10, true) : PUBLISHED,
       },
     );
     expect(await findings("stuck_keys", stuck.store)).toEqual([]);
+    expect(await findings("parked_messages", stuck.store)).toEqual([]);
     await stuck.enqueue([...series("a", 1), ...series("b", 2), ...series("c", 1)]);
     await consumer.drain();
     expect(await findings("stuck_keys", stuck.store)).toMatchObject([
@@ -419,6 +420,9 @@ describe("the doctor on PostgreSQL", () => {
       { finding: expect.stringMatching(/^Key b of \w+ stands still at relay to-rabbit behind a dead letter/) },
     ]);
 
+    expect(await findings("parked_messages", stuck.store)).toMatchObject([
+      { severity: "error", finding: 'Relay "to-rabbit" has 2 messages behind failed ones; `maxParked` is 2' },
+    ]);
     expect(await findings("invalid_indexes", stuck.store)).toEqual([]);
     await stuck.query(
       "insert into txbox.batch (relay, upto, after, lanes, messages, prev, cur) select 'to-rabbit', n, 0, 0, 0, '1:1:', '1:1:' from generate_series(1, 2) n",

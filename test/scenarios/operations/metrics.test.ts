@@ -115,7 +115,7 @@ describe.skipIf(!hasPostgres())("metrics of a process and of the store", () => {
     expect(await show('inbox_done_total{consumer="inline"}')).toBe(1);
     expect(await show('inbox_failed_total{consumer="inline"}')).toBe(1);
     for (const result of ["processed", "duplicate", "failed", "skipped"]) {
-      expect(await show(`inbox_process_attempts_total{consumer="inline",result="${result}"}`), result).toBe(1);
+      expect(await show(`inbox_publish_attempts_total{consumer="inline",result="${result}"}`), result).toBe(1);
     }
     expect(await show('inbox_failed_records{consumer="inline"}')).toBe(1);
 

@@ -224,9 +224,9 @@ describe("counts what inboxes do", () => {
     expect(await lines("inbox_new_total")).toEqual(['inbox_new_total{consumer="c"} 2']);
     expect(await lines("inbox_done_total")).toEqual(['inbox_done_total{consumer="c"} 1']);
     expect(await lines("inbox_failed_total")).toEqual(['inbox_failed_total{consumer="c"} 1']);
-    expect(await lines("inbox_process_attempts_total")).toEqual(
+    expect(await lines("inbox_publish_attempts_total")).toEqual(
       ["failed", "unavailable", "processed", "duplicate", "skipped", "rejected"].map(
-        (result) => `inbox_process_attempts_total{consumer="c",result="${result}"} 1`,
+        (result) => `inbox_publish_attempts_total{consumer="c",result="${result}"} 1`,
       ),
     );
     expect(await lines("inbox_handler_duration_seconds_count")).toEqual([

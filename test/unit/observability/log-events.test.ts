@@ -173,6 +173,26 @@ describe("logEvents", () => {
     expect(lines[1]).toMatchObject({ event: "txbox:relay:publish:end", ids: [message.id], count: 1, system: "kafka" });
   });
 
+  it("has payloads when they are asked for, cut where they are long, and still no headers", async () => {
+    const { logger, lines, text } = recorded("trace");
+    end = logEvents({ logger, payloads: true });
+    const message = sample("orders", { card: "4111" }, { headers: { authorization: "Bearer 5222" } });
+    const handled: HandleOperation = { consumer: "payments", how: "inline", message };
+    await operation<HandleOperation>("inbox", "handle").run(handled, async () => undefined);
+    const others = [
+      { ...message, body: new Uint8Array(7) },
+      { ...message, body: "x".repeat(2001) },
+    ];
+    const batch: PublishOperation = { relay: "out", system: "kafka", kind: "new", messages: [message, ...others] };
+    await operation<PublishOperation>("relay", "publish").run(batch, async () => undefined);
+    expect(lines[0]).toMatchObject({ payload: '{"card":"4111"}' });
+    expect(lines[1]).toMatchObject({
+      payloads: ['{"card":"4111"}', "7 bytes", `${"x".repeat(2000)} … (2,001 characters)`],
+    });
+    expect(text.join("")).not.toMatch(/5222|authorization/);
+    expect(() => logEvents({ logger, payloads: "yes" } as never)).toThrow(/payloads must be true or false/);
+  });
+
   it("does not hear operations when nobody would see them", () => {
     start("debug");
     expect(operation("inbox", "handle").isHeard).toBe(false);

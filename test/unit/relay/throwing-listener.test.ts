@@ -13,6 +13,7 @@ function queueOf(claim: Claim) {
   let held = false;
   const session: QueueSession = {
     validUntil: systemClock.monotonic() + 60_000,
+    isTold: false,
     isCurrent: () => true,
     async claim(kind) {
       if (held || kind === "retry") return undefined;

@@ -10,6 +10,7 @@ import { samplesAndArchive } from "./0009-samples-and-archive.ts";
 import { groupsEditsChanges } from "./0010-groups-edits-changes.ts";
 import { walSource } from "./0011-wal-source.ts";
 import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
+import { whatAProcessCanHold } from "./0013-what-a-process-can-hold.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -26,4 +27,5 @@ export const MIGRATIONS: readonly Migration[] = [
   groupsEditsChanges,
   walSource,
   enqueueFromSql,
+  whatAProcessCanHold,
 ];

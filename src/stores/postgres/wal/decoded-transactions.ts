@@ -62,6 +62,7 @@ export class DecodedTransactions {
   #bytes = 0;
   #waiting = 0;
   #rows = 0;
+  #late = false;
 
   constructor(covered: Snapshot, ahead: Ahead, wants: (message: StreamedMessage) => boolean) {
     this.#covered = covered;
@@ -98,7 +99,10 @@ export class DecodedTransactions {
     if (this.#ahead.get(ref) === message.id) {
       transaction.taken.splice(transaction.settled++, 0, { ref, id: message.id });
     } else if (this.#wants(message)) {
-      if (transaction.visible && transaction.queue.length === 0) this.#ready.push(transaction);
+      if (transaction.visible && transaction.queue.length === 0) {
+        this.#ready.push(transaction);
+        this.#late = true;
+      }
       transaction.queue.push(message);
       this.#bytes += message.bytes;
       this.#waiting++;
@@ -126,16 +130,25 @@ export class DecodedTransactions {
     return this.#unseen.length > 0;
   }
 
-  /** True when something may be handed out by now. */
-  show(snapshot: Snapshot): boolean {
+  /** How many messages may be handed out from now on. */
+  show(snapshot: Snapshot): number {
     const unseen: Transaction[] = [];
+    let shown = 0;
     for (const transaction of this.#unseen) {
       transaction.visible = snapshot.sees(transaction.xid);
       if (!transaction.visible) unseen.push(transaction);
       else if (transaction.queue.length > 0) this.#ready.push(transaction);
+      if (transaction.visible) shown += transaction.queue.length;
     }
     this.#unseen = unseen;
-    return this.#ready.length > 0;
+    return shown;
+  }
+
+  /** Whether rows came of a transaction that was in sight already: no look tells of them. Asked once. */
+  takeLate(): boolean {
+    const late = this.#late;
+    this.#late = false;
+    return late;
   }
 
   /** The next messages that may go: in the order of their commits, as far as these have come into sight. */

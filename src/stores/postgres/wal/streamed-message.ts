@@ -39,6 +39,8 @@ const TEXT = 0x74;
 export class StreamedMessage implements LogMessage {
   readonly #tuple: Buffer;
   readonly #places: ColumnPlaces;
+  /** Where each field of the row begins. */
+  readonly #starts: readonly number[];
   readonly ref: string;
   readonly id: string;
   readonly lane: number;
@@ -52,6 +54,7 @@ export class StreamedMessage implements LogMessage {
   constructor(tuple: Buffer, places: ColumnPlaces) {
     this.#tuple = tuple;
     this.#places = places;
+    this.#starts = startsOf(tuple);
     this.ref = this.#text("position")!;
     this.id = this.#text("id")!;
     this.lane = laneInRange(Number(this.#text("lane")));
@@ -106,14 +109,22 @@ export class StreamedMessage implements LogMessage {
 
   #text(column: Column): string | null {
     const tuple = this.#tuple;
-    let at = 2;
-    for (let left = this.#places[column]; left > 0; left--) {
-      at += tuple[at] === TEXT ? 5 + tuple.readUInt32BE(at + 1) : 1;
-    }
+    const at = this.#starts[this.#places[column]]!;
     if (tuple[at] === NULL) return null;
     const length = tuple.readUInt32BE(at + 1);
     return tuple.toString("utf8", at + 5, at + 5 + length);
   }
+}
+
+/** Behind the number of fields each has a letter, and one of text its length. */
+function startsOf(tuple: Buffer): number[] {
+  const starts: number[] = [];
+  let at = 2;
+  for (let left = tuple.readUInt16BE(0); left > 0; left--) {
+    starts.push(at);
+    at += tuple[at] === TEXT ? 5 + tuple.readUInt32BE(at + 1) : 1;
+  }
+  return starts;
 }
 
 /** What a Date can hold. */

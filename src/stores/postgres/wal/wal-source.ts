@@ -115,9 +115,14 @@ export class WalSource {
     return this.#lost;
   }
 
+  /** New messages come by the stream, which wakes the relay. */
+  get isStreaming(): boolean {
+    return this.#state.phase === "streaming";
+  }
+
   /** How messages come at this moment, for people. */
   get description(): string {
-    if (this.#state.phase === "streaming") return "stream";
+    if (this.isStreaming) return "stream";
     return this.#reason === undefined ? "polling" : `polling: ${this.#reason}`;
   }
 

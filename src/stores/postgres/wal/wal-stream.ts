@@ -55,6 +55,9 @@ const MARK_MS = 10_000;
 const BEHIND_MS = 3000;
 /** A server that says nothing for so long is not there any more, though nobody has told. */
 const SILENT_MS = 10_000;
+/** After a look that let more messages than this out, the next one comes a moment later. */
+const MANY = 50;
+const REST_MS = 4;
 /** The answer to an anchor is looked for at this pace, while the lease lasts. */
 const LOOK_MS = 100;
 
@@ -211,6 +214,7 @@ export class WalStream implements StreamListener {
   #afterEvents(): void {
     this.#hold();
     if (!this.#delivers || this.#closed) return;
+    if (this.#decoded.takeLate()) this.#options.onNews();
     if (!this.#gating && this.#decoded.hasUnseen) void this.#show();
     if (this.#decoded.isEmpty) return;
     if (this.#timer === undefined) this.#anchorIn(ANCHOR_MS);
@@ -238,7 +242,10 @@ export class WalStream implements StreamListener {
         const { text, params } = shownToOwner(names, cursor);
         const [row] = await sql.query(text, params);
         if (row === undefined) return this.#end(takenAway(), "taken");
-        if (this.#decoded.show(parseSnapshot(row[0]!))) onNews();
+        const shown = this.#decoded.show(parseSnapshot(row[0]!));
+        if (shown > 0) onNews();
+        // Much comes: pages may be larger then, and the primary is asked less often.
+        if (shown > MANY) await clock.sleep(REST_MS);
         const waited = clock.monotonic() - since;
         // One that waits for a standby may take long.
         if (this.#decoded.hasUnseen) await clock.sleep(waited < 100 ? 1 : waited < 1000 ? 5 : 50);

@@ -29,7 +29,7 @@ describe("transactions of a stream", () => {
     decode(decoded, 11, 100, 1, 2);
     decode(decoded, 12, 110, 3);
     expect(decoded.take(LIMIT)).toBeUndefined();
-    expect(decoded.show(parseSnapshot("11:13:11"))).toBe(true);
+    expect(decoded.show(parseSnapshot("11:13:11"))).toBe(1);
     expect(refs(decoded.take(LIMIT))).toEqual(["3"]);
     expect(decoded.hasUnseen).toBe(true);
     decoded.show(parseSnapshot("13:13:"));
@@ -83,6 +83,20 @@ describe("transactions of a stream", () => {
     decoded.begin(1n);
     decoded.add(message(1, 11));
     expect(() => decoded.add(message(2, 12))).toThrow(/another transaction/);
+  });
+
+  test("rows that come after their transaction is in sight are told of once", () => {
+    const decoded = new DecodedTransactions(parseSnapshot("10:10:"), new Map(), () => true);
+    decoded.begin(100n);
+    decoded.add(message(1, 11));
+    expect(decoded.show(parseSnapshot("20:20:"))).toBe(1);
+    expect(refs(decoded.take(LIMIT))).toEqual(["1"]);
+    expect(decoded.takeLate()).toBe(false);
+    decoded.add(message(2, 11));
+    decoded.commit();
+    expect(decoded.takeLate()).toBe(true);
+    expect(decoded.takeLate()).toBe(false);
+    expect(refs(decoded.take(LIMIT))).toEqual(["2"]);
   });
 
   test("a page is bounded in number and bytes, and holds one message at least", () => {
