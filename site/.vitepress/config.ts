@@ -71,7 +71,19 @@ export default defineConfig({
     ],
     sidebar: sidebar(),
     outline: { level: [2, 3], label: "On this page" },
-    search: { provider: "local" },
+    search: {
+      provider: "local",
+      options: {
+        miniSearch: {
+          // All words of a search; misspelt ones if they are long, so that "of" is not found in "often".
+          searchOptions: {
+            combineWith: "AND",
+            fuzzy: (term: string) => (term.length > 4 ? 0.2 : false),
+            prefix: (term: string) => term.length > 2,
+          },
+        },
+      },
+    },
     docFooter: { prev: "Before", next: "Next" },
   },
   transformPageData(page) {

@@ -125,6 +125,21 @@ describe.skipIf(slot.skipped)("the site in a browser", () => {
     });
   });
 
+  test("search wants every word of what is looked for", async () => {
+    await open(WIDE, async (page, complaints) => {
+      await goto(page, "");
+      await page
+        .getByRole("button", { name: /search/i })
+        .first()
+        .click();
+      await page.locator(".VPLocalSearchBox input").fill("trigger from an old outbox table");
+      const results = page.locator(".VPLocalSearchBox .result");
+      await results.filter({ hasText: "own outbox table" }).first().waitFor(WAIT);
+      expect(await results.count()).toBeLessThan(10);
+      expect(complaints).toEqual([]);
+    });
+  });
+
   test("the scheme follows the system, switches, and stays", async () => {
     await open({ ...WIDE, colorScheme: "dark" }, async (page, complaints) => {
       await goto(page, "why.html");
