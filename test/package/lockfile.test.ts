@@ -15,7 +15,7 @@ interface Locked {
 const UNSEEN =
   /^@(?:oxfmt\/binding|oxlint\/binding|oxlint-tsgolint\/(?:darwin|win32)|rolldown\/binding|deno\/(?:darwin|linux|win32)|next\/swc|rollup\/rollup|unrs\/resolver-binding)-/;
 
-describe.each(["package-lock.json", "examples/stacks/package-lock.json"])("%s", (file) => {
+describe.each(["package-lock.json", "examples/stacks/package-lock.json", "site/package-lock.json"])("%s", (file) => {
   const text = readFileSync(join(root, file), "utf8");
   const { packages } = JSON.parse(text) as { packages: Record<string, Locked> };
 

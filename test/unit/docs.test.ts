@@ -126,15 +126,29 @@ describe("reference", () => {
     expect(statuses.filter((status) => !text.includes(`| \`${status}\` |`))).toEqual([]);
   });
 
-  test("the proofs of docs/guarantees.md are tests that exist", () => {
-    const proofs = page("docs/guarantees.md").text.matchAll(/\]\(\.\.\/([^)]+\.ts)\)((?:[\s·]*\*[^*]+\*)+)/g);
-    const missing = Array.from(proofs).flatMap(([, file = "", names = ""]) => {
-      const tests = readFileSync(join(root, file), "utf8");
-      const quoted = Array.from(names.matchAll(/\*([^*]+)\*/g), (match) => (match[1] ?? "").replaceAll(/\s+/g, " "));
-      return quoted.filter((name) => !tests.includes(name)).map((name) => `${file}: ${name}`);
-    });
-    expect(missing).toEqual([]);
+  test("what docs/troubleshooting.md quotes of our errors is what they say", () => {
+    const sources = globSync("src/**/*.ts", { cwd: root }).map((file) => readFileSync(join(root, file), "utf8"));
+    const section =
+      page("docs/troubleshooting.md").text.split("\n## The wrong thing was passed\n")[1]?.split("\n## ")[0] ?? "";
+    const quoted = Array.from(section.matchAll(/^\| `([^`]+)`/gm), (match) => match[1] ?? "");
+    const parts = quoted.flatMap((text) => text.split(/…|"…"|createPostgresStore/)).map((text) => text.trim());
+    const said = parts.filter((text) => text.includes(" "));
+    expect(said.length).toBeGreaterThan(3);
+    expect(said.filter((text) => !sources.some((source) => source.includes(text.replace(/ "$/, ""))))).toEqual([]);
   });
+
+  test.each(["guarantees", "moving-from-a-table", "moving-from-pg-boss", "multi-tenant"])(
+    "the proofs of %s are tests that exist",
+    (name) => {
+      const proofs = page(`docs/${name}.md`).text.matchAll(/\]\(\.\.\/([^)]+\.ts)\)((?:[\s·]*\*[^*]+\*)+)/g);
+      const missing = Array.from(proofs).flatMap(([, file = "", names = ""]) => {
+        const tests = readFileSync(join(root, file), "utf8");
+        const quoted = Array.from(names.matchAll(/\*([^*]+)\*/g), (match) => (match[1] ?? "").replaceAll(/\s+/g, " "));
+        return quoted.filter((name) => !tests.includes(name)).map((name) => `${file}: ${name}`);
+      });
+      expect(missing).toEqual([]);
+    },
+  );
 });
 
 describe("snippets", () => {

@@ -8,7 +8,7 @@ const files = globSync("examples/stacks/{bundled,nest,next,services}/**/*.{ts,js
   exclude: ["**/{node_modules,dist,.next*}"],
 });
 const sources = files.map((file) => plain(readFileSync(join(root, file), "utf8")));
-const code = ["docs/frameworks.md", "docs/bundlers-and-runtimes.md"]
+const code = ["docs/frameworks.md", "docs/bundlers-and-runtimes.md", "docs/serverless.md"]
   .flatMap((path) => blocks(page(path)))
   .filter(({ language }) => language === "ts" || language === "js");
 
