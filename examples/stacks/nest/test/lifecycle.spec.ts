@@ -158,7 +158,10 @@ describe("events of the application are those of its inboxes", () => {
   test("a payload that does not fit is rejected before the handler", async () => {
     const { bus, close } = await started({}, Payments);
     const [result] = await bus.publish([incoming("m-1", { amount: "a lot" })], AbortSignal.timeout(10_000));
-    expect(result).toMatchObject({ status: "rejected", error: { message: expect.stringContaining("expected a number") } });
+    expect(result).toMatchObject({
+      status: "rejected",
+      error: { message: expect.stringContaining("expected a number") },
+    });
     await close();
     expect(seen.splice(0)).toEqual([]);
   });
@@ -174,6 +177,8 @@ describe("events of the application are those of its inboxes", () => {
     await expect(started({}, Payments, OtherPayments)).rejects.toThrow(
       /"paid"\) of OtherPayments\.other: there is @OnMessage\("paid"\) of Payments\.paid already/,
     );
-    await expect(started({})).rejects.toThrow(/No provider has a method with @OnMessage for the inbox contracts.*providers/);
+    await expect(started({})).rejects.toThrow(
+      /No provider has a method with @OnMessage for the inbox contracts.*providers/,
+    );
   });
 });
