@@ -32,7 +32,7 @@ export { createInbox, type Inbox, type InboxOptions, type InboxStore } from "./i
 export type { HandlerContext, HandlerFunction, UnknownTypes } from "./inbox/handler-registry.ts";
 export { publishEach, type PublishEachOptions } from "./core/publish-each.ts";
 export { publishByKey, type ByKeyOptions } from "./core/by-key.ts";
-export { defineEvents, type Contracts, type Events } from "./core/event-map.ts";
+export { defineEvents, type Contracts, type EventMapOf, type Events, type MessageOf } from "./core/event-map.ts";
 export type { EventContract } from "./core/event-contract.ts";
 export type { Contract, ContractsOf, EventDefinition } from "./core/contract.ts";
 export type { FromJson } from "./core/from-json.ts";

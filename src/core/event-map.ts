@@ -1,7 +1,7 @@
 import type { ContractsOf, EventDefinition } from "./contract.ts";
 import { TxboxError } from "./errors.ts";
 import { readDefinitions, type EventContract } from "./event-contract.ts";
-import type { EventMap } from "./message.ts";
+import type { EventMap, HandledMessage, HandledPayload } from "./message.ts";
 import { valueKind } from "./value-kind.ts";
 
 declare const carried: unique symbol;
@@ -12,6 +12,19 @@ export interface Events<Map extends EventMap> {
   /** By message type; undefined when the types were given without schemas, and nothing is checked. */
   readonly contracts?: Contracts | undefined;
 }
+
+/** The event map of `typeof events`, where `events` is what `defineEvents` gave; an event map itself stays what it is. */
+export type EventMapOf<Of extends EventMap> = typeof carried extends keyof Of
+  ? Of extends Events<infer Map>
+    ? Map
+    : never
+  : Of;
+
+/** The message that a handler of the type gets: `MessageOf<typeof events, "order_created">`, or of an event map. */
+export type MessageOf<Of extends EventMap, Type extends keyof EventMapOf<Of> & string> = HandledMessage<
+  Type,
+  HandledPayload<EventMapOf<Of>[Type]>
+>;
 
 export type Contracts = ReadonlyMap<string, EventContract>;
 

@@ -10,6 +10,9 @@ import type {
 } from "../core/events.ts";
 import { formatMs, plural } from "../core/plain-words.ts";
 
+/** After a kill this is how a start looks for a while, and nothing else would say why. */
+const OTHERS = ": other processes have them, or one that was killed has them until its lease ends";
+
 /** What a relay tells, in words. */
 export function relaySentence(event: Exclude<RelayEvent, { type: "batch" }>): string {
   switch (event.type) {
@@ -18,7 +21,7 @@ export function relaySentence(event: Exclude<RelayEvent, { type: "batch" }>): st
     case "stopped":
       return "stopped";
     case "lanes":
-      return `works on ${event.lanes} of 64 lanes`;
+      return `works on ${event.lanes} of 64 lanes${event.lanes === 0 ? OTHERS : ""}`;
     case "paused":
     case "resumed":
       return event.type;

@@ -9,8 +9,11 @@ import {
   defineEvents,
   type Events,
   type FromJson,
+  type EventMapOf,
+  type MessageOf,
   type NewMessageOf,
 } from "../../src/index.ts";
+import type { TxboxOutbox } from "../../src/frameworks/nestjs/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
 
 /** Compiled, never run: each line here is a promise about types. */
@@ -152,3 +155,31 @@ same<FromJson<Node>, NodeAsJson>();
 same<FromJson<[Date, number]>, [string, number]>();
 same<FromJson<{ a: Date | null; b?: Date; readonly c: () => void }>, { a: string | null; b?: string }>();
 same<FromJson<{ money: { toJSON(): { cents: number } } }>, { money: { cents: number } }>();
+
+/** Of events as a value, as of an event map: what a method with `@OnMessage` and `TxboxOutbox` name. */
+export function named(): void {
+  interface Plain {
+    order_created: { at: Date };
+  }
+  same<EventMapOf<typeof events>, typeof events extends Events<infer Map> ? Map : never>();
+  same<EventMapOf<Plain>, Plain>();
+  same<EventMapOf<Record<string, unknown>>, Record<string, unknown>>();
+  type Created = MessageOf<typeof events, "order_created">;
+  same<Created["payload"], { orderId: string; total: number; at: Date; note: string }>();
+  same<Created["type"], "order_created">();
+  same<MessageOf<Plain, "order_created">["payload"], { at: string }>();
+  // @ts-expect-error no such type
+  same<MessageOf<typeof events, "order_payed">["type"], string>();
+}
+
+export async function injected(
+  outbox: TxboxOutbox<typeof events>,
+  plain: TxboxOutbox<{ paid: { id: string } }>,
+): Promise<void> {
+  await outbox.enqueue(client, { type: "order_sent", payload: { orderId: "1" } });
+  await plain.enqueue(client, { stream: "s", type: "paid", payload: { id: "1" } });
+  // @ts-expect-error the payload of another type
+  await outbox.enqueue(client, { type: "order_sent", payload: { orderId: 1 } });
+  // @ts-expect-error no such type
+  await plain.enqueue(client, { stream: "s", type: "payed", payload: { id: "1" } });
+}

@@ -3,6 +3,7 @@ const compilerOptions = {
   target: "es2023",
   module: "commonjs",
   moduleResolution: "node10",
+  resolvePackageJsonExports: false, // Nest's own tsconfig.json has it, and Jest's ts-jest reads that too
   experimentalDecorators: true,
   emitDecoratorMetadata: true,
   esModuleInterop: true,

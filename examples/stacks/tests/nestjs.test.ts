@@ -30,7 +30,7 @@ describe("a Nest application of CommonJS", () => {
     const jest = join(stacks, "node_modules", "jest", "bin", "jest.js");
     const args = [jest, "--config", "jest.config.cjs", "--ci"];
     const { stderr } = await mustRun(path, args, { cwd: folder, env, timeoutMs: 240_000 });
-    expect(stderr).toMatch(/Tests: +5 passed, 5 total/);
+    expect(stderr).toMatch(/Tests: +12 passed, 12 total/);
     expect(stderr).not.toMatch(/did not exit|open handle/);
   });
 });

@@ -1,19 +1,20 @@
 import type { Enqueued } from "../../core/contracts.ts";
+import type { EventMapOf } from "../../core/event-map.ts";
 import type { AnyEvents, EventMap, NewMessageOf } from "../../core/message.ts";
 import type { Health, HealthReport, ReadyReport } from "../../observability/health.ts";
 import type { Outbox } from "../../outbox/outbox.ts";
 
-/** The outbox, to be injected: `constructor(private readonly outbox: TxboxOutbox<Events>)`. */
-export class TxboxOutbox<Map extends EventMap = AnyEvents> implements Outbox<Map, object> {
-  readonly #outbox: Outbox<Map, object>;
+/** The outbox, to be injected: `TxboxOutbox<Events>`, or `TxboxOutbox<typeof events>` of what `defineEvents` gave. */
+export class TxboxOutbox<Of extends EventMap = AnyEvents> implements Outbox<EventMapOf<Of>, object> {
+  readonly #outbox: Outbox<EventMapOf<Of>, object>;
 
-  constructor(outbox: Outbox<Map, object>) {
+  constructor(outbox: Outbox<EventMapOf<Of>, object>) {
     this.#outbox = outbox;
   }
 
-  enqueue(tx: object, message: NewMessageOf<Map>): Promise<Enqueued>;
-  enqueue(tx: object, messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
-  enqueue(tx: object, messages: NewMessageOf<Map> & readonly NewMessageOf<Map>[]): Promise<Enqueued | Enqueued[]> {
+  enqueue(tx: object, message: NewMessageOf<EventMapOf<Of>>): Promise<Enqueued>;
+  enqueue(tx: object, messages: readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued[]>;
+  enqueue(tx: object, messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued | Enqueued[]> {
     return this.#outbox.enqueue(tx, messages);
   }
 
@@ -21,9 +22,9 @@ export class TxboxOutbox<Map extends EventMap = AnyEvents> implements Outbox<Map
     return this.#outbox.withTransaction(tx, run);
   }
 
-  enqueueHere(message: NewMessageOf<Map>): Promise<Enqueued>;
-  enqueueHere(messages: readonly NewMessageOf<Map>[]): Promise<Enqueued[]>;
-  enqueueHere(messages: NewMessageOf<Map> & readonly NewMessageOf<Map>[]): Promise<Enqueued | Enqueued[]> {
+  enqueueHere(message: NewMessageOf<EventMapOf<Of>>): Promise<Enqueued>;
+  enqueueHere(messages: readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued[]>;
+  enqueueHere(messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued | Enqueued[]> {
     return this.#outbox.enqueueHere(messages);
   }
 

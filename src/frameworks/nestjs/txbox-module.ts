@@ -2,7 +2,7 @@ import type { AnyEvents, EventMap } from "../../core/message.ts";
 import { createMessaging, type Messaging, type MessagingOptions } from "../shared/messaging.ts";
 import type { NestCore, NestDiscovery, NestFactory, NestModule } from "./nest-types.ts";
 import { TxboxHealth, TxboxOutbox } from "./services.ts";
-import { TxboxRunner } from "./txbox-runner.ts";
+import { TxboxRunner, TxboxStopper } from "./txbox-runner.ts";
 
 /** The options of a module whose parts have to be injected or awaited. */
 export interface TxboxAsyncOptions<Map extends EventMap = AnyEvents> {
@@ -15,6 +15,10 @@ export interface TxboxAsyncOptions<Map extends EventMap = AnyEvents> {
   // oxlint-disable-next-line typescript/no-explicit-any -- the injected ones
   useFactory: (...injected: any[]) => MessagingOptions<Map> | Promise<MessagingOptions<Map>>;
 }
+
+/** What is there for every module. */
+// oxlint-disable-next-line typescript/no-extraneous-class -- Nest knows modules by their class
+class TxboxCoreModule {}
 
 /** Everything that was made, under a token that only this module knows. */
 const MESSAGING = Symbol("txbox.messaging");
@@ -61,11 +65,19 @@ async function moduleOf<Map extends EventMap>(options: TxboxAsyncOptions<Map>): 
       inject: [MESSAGING],
     },
   ];
-  return {
-    module: TxboxModule,
+  const core: NestModule = {
+    module: TxboxCoreModule,
     global: true,
     imports: [DiscoveryModule, ...imports],
     providers,
-    exports: [TxboxOutbox, TxboxHealth],
+    exports: [TxboxOutbox, TxboxHealth, TxboxRunner],
   };
+  // Nest 11 and 12 destroy global modules last, after those that the factory gets its pool and connections from. So what
+  // stops everything is in a module that is not global: it is destroyed before those that it imports, and before global ones.
+  const stopper: NestFactory = {
+    provide: TxboxStopper,
+    useFactory: (runner: TxboxRunner) => new TxboxStopper(runner),
+    inject: [TxboxRunner],
+  };
+  return { module: TxboxModule, imports: [core], providers: [stopper] };
 }

@@ -9,6 +9,9 @@ import { marksOf, type HandlerMark } from "./on-message.ts";
 export class TxboxRunner {
   readonly #messaging: Messaging<AnyEvents>;
   readonly #discovery: NestDiscovery;
+  /** Where the handler of a type is, by consumer. */
+  readonly #handlers = new Map<Inbox<AnyEvents, unknown>, Map<string, string>>();
+  #stopped: Promise<void> | undefined;
 
   constructor(messaging: Messaging<AnyEvents>, discovery: NestDiscovery) {
     this.#messaging = messaging;
@@ -23,12 +26,18 @@ export class TxboxRunner {
       instances.add(wrapper.instance);
       this.#register(wrapper);
     }
+    for (const [consumer, inbox] of this.#messaging.inboxes) {
+      if (this.#handlers.has(inbox)) continue;
+      const fix = "List its class in the providers of a module that the application imports";
+      throw invalid("OnMessage", `No provider has a method with @OnMessage for the inbox ${consumer}`, fix);
+    }
     await this.#messaging.start();
   }
 
-  /** Before those are destroyed that this module depends on, such as the one that has the pool. */
-  async onModuleDestroy(): Promise<void> {
-    await this.#messaging.stop();
+  /** Nest 10 destroys global modules first; by others the stopper has done it before. */
+  onModuleDestroy(): Promise<void> {
+    this.#stopped ??= this.#messaging.stop();
+    return this.#stopped;
   }
 
   #register(wrapper: NestWrapper): void {
@@ -39,10 +48,19 @@ export class TxboxRunner {
     for (const mark of isStatic ? marksOf(found) : marksOf(Object.create(found) as object)) {
       const where = `@OnMessage("${mark.type}") of ${String(name)}.${mark.method}`;
       if (!isStatic) {
-        throw invalid("OnMessage", `${where} is on a provider that is made for each request`, "Make it a singleton");
+        const why = "is on a provider that is made for each request, or gets one that is";
+        throw invalid("OnMessage", `${where} ${why}`, "Make it a singleton, and what it injects too");
       }
       const handler = (found as Record<string, HandlerFunction<unknown>>)[mark.method]!;
-      this.#inboxOf(mark, where).on(mark.type, handler.bind(found));
+      const inbox = this.#inboxOf(mark, where);
+      const handlers = this.#handlers.get(inbox) ?? new Map<string, string>();
+      const other = handlers.get(mark.type);
+      if (other !== undefined) {
+        const fix = "Keep one of them, or give each an inbox of its own: one type has one handler in an inbox";
+        throw invalid("OnMessage", `${where}: there is ${other} already`, fix);
+      }
+      inbox.on(mark.type, handler.bind(found));
+      this.#handlers.set(inbox, handlers.set(mark.type, where));
     }
   }
 
@@ -57,7 +75,20 @@ export class TxboxRunner {
     }
     const inbox = consumer === undefined ? [...inboxes.values()][0] : inboxes.get(consumer);
     if (inbox !== undefined) return inbox;
-    throw invalid("consumer", `${where}: there is no inbox "${consumer}"`, `There are ${names}`);
+    throw invalid("consumer", `${where}: there is no inbox "${consumer}"`, `The inboxes are: ${names}`);
+  }
+}
+
+/** Stops everything before what it depends on is destroyed, such as the module that has the pool. */
+export class TxboxStopper {
+  readonly #runner: TxboxRunner;
+
+  constructor(runner: TxboxRunner) {
+    this.#runner = runner;
+  }
+
+  onModuleDestroy(): Promise<void> {
+    return this.#runner.onModuleDestroy();
   }
 }
 

@@ -11,7 +11,7 @@ import type { RelayOptions } from "../../relay/relay-options.ts";
 /** What an application has of txbox: one store, and what it runs over it. */
 export interface MessagingOptions<Map extends EventMap = AnyEvents> {
   store: Store;
-  /** Types messages; see `defineEvents`. */
+  /** Of the outbox and of the inboxes; see `defineEvents`. */
   events?: NonNullable<OutboxOptions<Map, object>["events"]>;
   /** Of the outbox. Default 1 MiB. */
   maxPayloadBytes?: number;
@@ -25,9 +25,14 @@ export interface MessagingOptions<Map extends EventMap = AnyEvents> {
   maxAgeMs?: number;
 }
 
+/** What `defineEvents` gave, whatever its types: handlers name their own. */
+type EventsOption = NonNullable<InboxOptions<EventMap, unknown>["events"]>;
+
 export type RelayPart = Omit<RelayOptions, "store">;
 
 export interface InboxPart extends Omit<InboxOptions<AnyEvents, unknown>, "store" | "events" | "mode"> {
+  /** Where messages of other services come in: their events. Default: those of the application. */
+  events?: EventsOption;
   /** Where messages come from: a subscriber of a broker, or an in-process bus. */
   subscriber: Subscriber;
 }
@@ -63,7 +68,7 @@ export function createMessaging<Map extends EventMap>(
   const relays = listOf(of, "relays", options.relays).map((relay) => createRelay({ ...relay, store }));
   const inboxes = new globalThis.Map<string, Inbox<AnyEvents, unknown>>();
   const starts: (() => Promise<void>)[] = [];
-  for (const { subscriber, ...inboxOptions } of listOf(of, "inboxes", options.inboxes)) {
+  for (const { subscriber, events: ownEvents, ...inboxOptions } of listOf(of, "inboxes", options.inboxes)) {
     const { consumer } = inboxOptions;
     if (typeof subscriber?.start !== "function") {
       throw invalid("inboxes", `${of}: the inbox ${consumer} needs a subscriber`, "Pass { consumer, subscriber }");
@@ -71,7 +76,12 @@ export function createMessaging<Map extends EventMap>(
     if (inboxes.has(consumer)) {
       throw invalid("inboxes", `${of}: there are two inboxes ${consumer}`, "Give each a consumer of its own");
     }
-    const inbox = createInbox<AnyEvents, unknown>({ ...inboxOptions, store });
+    const handled = (ownEvents ?? events) as InboxOptions<AnyEvents, unknown>["events"];
+    const inbox = createInbox<AnyEvents, unknown>({
+      ...inboxOptions,
+      store,
+      ...(handled === undefined ? {} : { events: handled }),
+    });
     inboxes.set(consumer, inbox);
     starts.push(() => inbox.start(subscriber));
   }
