@@ -17,6 +17,8 @@ const RELEASED: Readonly<Record<string, string>> = {
   "10 groups_edits_changes": "8c9055aa72479598e8c8d9fc054777b7010825c2bf4abf82754090d7573c75d8",
   "11 wal_source": "5a587a086b2efbac83a49a19b3582e619acb0aab53f58909ef8cb1536994e0af",
   "12 enqueue_from_sql": "87f5f5867ee155ccebd8a5bf3bf7a6ddfdb03247ba6965bdc3ca79b370d1497e",
+  "13 what_a_process_can_hold": "a077b0e845b17afc2f45b43cce37337e407cd32296ba20d34f6f9b5485d66c8b",
+  "14 look_ups_by_place": "41543f195f8ae6980c0d46ad9966af7752d2f6931a8811045d3aeb9f61a8345e",
 };
 
 it.each(Object.entries(RELEASED))("migration %s is as it was released", (name, hash) => {

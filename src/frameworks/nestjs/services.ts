@@ -14,7 +14,10 @@ export class TxboxOutbox<Of extends EventMap = AnyEvents> implements Outbox<Even
 
   enqueue(tx: object, message: NewMessageOf<EventMapOf<Of>>): Promise<Enqueued>;
   enqueue(tx: object, messages: readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued[]>;
-  enqueue(tx: object, messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued | Enqueued[]> {
+  enqueue(
+    tx: object,
+    messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[],
+  ): Promise<Enqueued | Enqueued[]> {
     return this.#outbox.enqueue(tx, messages);
   }
 
@@ -24,7 +27,9 @@ export class TxboxOutbox<Of extends EventMap = AnyEvents> implements Outbox<Even
 
   enqueueHere(message: NewMessageOf<EventMapOf<Of>>): Promise<Enqueued>;
   enqueueHere(messages: readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued[]>;
-  enqueueHere(messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued | Enqueued[]> {
+  enqueueHere(
+    messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[],
+  ): Promise<Enqueued | Enqueued[]> {
     return this.#outbox.enqueueHere(messages);
   }
 
