@@ -15,7 +15,7 @@ import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
 import { ReplicationConnection } from "./replication-connection.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
-import { ELSEWHERE, explainStreamError, requireStreamable, WalRefusal } from "./wal-refusal.ts";
+import { ELSEWHERE, explainStreamError, isOfReading, requireStreamable, WalRefusal } from "./wal-refusal.ts";
 import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
@@ -99,6 +99,8 @@ export class WalSource {
   #lost = false;
   #left = false;
   #preparing: Promise<void> | undefined;
+  /** The server failed to read its log from where the slot begins, and would again. */
+  #unreadable = false;
   /** A slot that could not be dropped yet. */
   #dropDue = false;
   /** The server cannot stream as it is set up: until then this process does not want to, so that lanes are shared. */
@@ -314,7 +316,7 @@ export class WalSource {
     }
     if (slot === undefined) return this.#make(state);
     if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
-    const fits = !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
+    const fits = !this.#unreadable && !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
     if (this.#state !== state) return;
     if (fits) return this.#open(state, cursor, slot.confirmed!, "resume");
     if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
@@ -325,6 +327,7 @@ export class WalSource {
     if (this.#left) return;
     this.#slot.allowMaking();
     const made = await this.#slot.make();
+    this.#unreadable = false;
     if (this.#left || this.#state !== state) {
       await this.#slot.drop();
       return;
@@ -462,6 +465,7 @@ export class WalSource {
   #failed(error: unknown): void {
     if (this.#left) return;
     const now = this.#options.clock.monotonic();
+    this.#unreadable ||= isOfReading(error);
     if (this.#tellsStream && now - this.#since > LASTED_MS) this.#attempts = 0;
     // The first time at once: most losses are of a connection.
     const waitMs = this.#attempts++ === 0 ? 0 : Math.max(BACKOFF.baseMs, backoffMs(this.#attempts, BACKOFF));
