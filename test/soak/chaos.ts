@@ -14,7 +14,7 @@ export interface Cast {
   maintainers: readonly Supervised[];
   patience: number;
   /** Something of the stage itself. */
-  disturb: (() => Promise<void>) | undefined;
+  disturb: (() => Promise<boolean>) | undefined;
 }
 
 export interface ChaosCounts {
@@ -84,9 +84,8 @@ export class Chaos {
   async #disturb(): Promise<void> {
     const { disturb } = this.#cast;
     if (disturb === undefined) return;
-    this.counts.disturbances++;
     // The server may be down at the moment.
-    await disturb().catch(() => undefined);
+    if (await disturb().catch(() => false)) this.counts.disturbances++;
   }
 
   async #killServer(): Promise<void> {

@@ -58,19 +58,27 @@ export const postgresWalStage: Stage = {
   },
 };
 
-/** What a person who knows nothing of relays could do to the server. */
-async function tamper(world: World, random: Random): Promise<void> {
+/**
+ * What a person who knows nothing of relays could do to the server. While no stream is read there is nothing to break: a slot
+ * that is being made waits for every transaction, and would never be there.
+ */
+async function tamper(world: World, random: Random): Promise<boolean> {
   const pool = openPool(world.source, 1);
   try {
+    // The server may have been killed before it was set back.
+    const changed = await pool.query("select 1 from pg_publication where pubname = 'txbox' and not pubinsert");
+    if (changed.rowCount !== 0) await pool.query("alter publication txbox set (publish = 'insert')");
     const { rows } = await pool.query<{ slot_name: string }>(
-      "select slot_name from pg_replication_slots where slot_name like 'txbox_%'",
+      `select s.slot_name from pg_replication_slots s join pg_stat_replication r on r.pid = s.active_pid
+       where s.slot_name like 'txbox_%' and r.state = 'streaming' and r.backend_start < clock_timestamp() - interval '1 second'`,
     );
     const slot = rows[0]?.slot_name;
+    if (slot === undefined) return false;
     const cut =
       "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active_pid is not null";
     const what = random.next();
-    if (slot === undefined || what < 0.35) {
-      await pool.query(cut, [slot ?? ""]);
+    if (what < 0.35) {
+      await pool.query(cut, [slot]);
     } else if (what < 0.8) {
       await pool.query(cut, [slot]);
       for (let tries = 0; tries < 20; tries++) {
@@ -87,6 +95,7 @@ async function tamper(world: World, random: Random): Promise<void> {
       await new Promise((resolve) => setTimeout(resolve, random.int(10, 300)));
       await pool.query("alter publication txbox set (publish = 'insert')");
     }
+    return true;
   } finally {
     await pool.end();
   }

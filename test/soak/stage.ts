@@ -51,7 +51,7 @@ export interface Watch {
   /** What should be empty or whole when everything has arrived. */
   leftovers(): Promise<Record<string, number>>;
   /** Breaks something that only this stage has. */
-  disturb?(random: Random): Promise<void>;
+  disturb?(random: Random): Promise<boolean>;
   close(): Promise<void>;
 }
 

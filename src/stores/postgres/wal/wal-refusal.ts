@@ -1,4 +1,5 @@
 import { describeError, errorCode } from "../../../core/errors.ts";
+import { sqlState } from "../classify-error.ts";
 import type { Names } from "../postgres-names.ts";
 import type { SlotView } from "./wal-slot.ts";
 
@@ -41,6 +42,15 @@ const FIXES: Readonly<Record<string, string>> = {
   "08P01":
     "Something in between, such as a connection pooler, carries no replication: give createPostgresStore a direct connection as replication.connect",
 };
+
+/** Of connections, rights, limits, objects in use or missing, and the server's own end: what may be otherwise next time. */
+const PASSING = /^(08|25|28|40|42|53|54|55|57|58)/;
+
+/** An error of the server while it decoded its log: it would come again with the same slot. */
+export function isOfReading(error: unknown): boolean {
+  const state = sqlState(error) ?? sqlState((error as { cause?: unknown } | undefined)?.cause);
+  return state !== undefined && !PASSING.test(state);
+}
 
 /** An error as people need it: what happened, and the fix where one is known. */
 export function explainStreamError(error: unknown): string {

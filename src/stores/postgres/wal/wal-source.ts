@@ -16,7 +16,7 @@ import { SettledBeyond } from "./settled-beyond.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import { StreamTries } from "./stream-tries.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
-import { ELSEWHERE, requireStreamable, WalRefusal } from "./wal-refusal.ts";
+import { ELSEWHERE, isOfReading, requireStreamable, WalRefusal } from "./wal-refusal.ts";
 import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
@@ -80,6 +80,8 @@ export class WalSource {
   #lost = false;
   #left = false;
   #preparing: Promise<void> | undefined;
+  /** The server failed to read its log from where the slot begins, and would again. */
+  #unreadable = false;
   /** A slot that could not be dropped yet. */
   #dropDue = false;
 
@@ -264,7 +266,7 @@ export class WalSource {
     }
     if (slot === undefined) return this.#make(state);
     if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
-    const fits = !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
+    const fits = !this.#unreadable && !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
     if (this.#state !== state) return;
     if (fits) return this.#open(state, cursor, slot.confirmed!, "resume");
     if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
@@ -275,6 +277,7 @@ export class WalSource {
     if (this.#left) return;
     this.#slot.allowMaking();
     const made = await this.#slot.make();
+    this.#unreadable = false;
     if (this.#left || this.#state !== state) {
       await this.#slot.drop();
       return;
@@ -404,7 +407,9 @@ export class WalSource {
   }
 
   #failed(error: unknown): void {
-    if (!this.#left) this.#tries.failed(error);
+    if (this.#left) return;
+    this.#unreadable ||= isOfReading(error);
+    this.#tries.failed(error);
   }
 
   async #orLost<T>(asked: Promise<T>): Promise<T> {
