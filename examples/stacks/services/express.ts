@@ -6,11 +6,11 @@ import { page } from "./page.ts";
 
 const app = express();
 app.use(express.json());
-app.use("/txbox", toNodeHandler(page));
 app.post("/orders", async (request, response) => {
   await placeOrder(request.body as Order);
   response.json({ orderId: (request.body as Order).orderId });
 });
+app.use("/txbox", toNodeHandler(page));
 app.get("/payments", async (_, response) => void response.json(await payments()));
 app.get("/readyz", async (_, response) => {
   const report = await health.ready();
