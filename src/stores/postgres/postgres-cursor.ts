@@ -21,6 +21,8 @@ export interface Cursor {
   /** The message that was last tried alone. */
   suspect: string | undefined;
   suspectCrashes: number;
+  /** Positions of others that owners died with, whose counts are kept until they are tried alone again. */
+  otherSuspects: ReadonlySet<string>;
   lanes: number[];
   /** Nothing below this position is new to the cursor: written into statements, it leaves settled segments out of their plans. */
   first: string;
@@ -47,7 +49,7 @@ export function fenced(id: number, fence: number, seq: number): string {
 }
 
 export const CURSOR_COLUMNS: string =
-  "c.id, (c.epoch::text || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes";
+  "c.id, (c.epoch::text || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes, c.other_suspects";
 
 export function cursorOf(row: readonly (string | null)[], lanes: number[]): Cursor {
   return {
@@ -61,14 +63,19 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     done: row[7]!,
     floor: row[8]!,
     crashes: Number(row[9]),
-    suspect: row[10] ?? undefined,
+    suspect: row[10]?.replace("-", ""),
     suspectCrashes: Number(row[11]),
+    otherSuspects: suspectsIn(row[12] ?? null),
     lanes,
     first: "0",
     fetched: row[7]!,
     exhausted: false,
     writes: 0,
   };
+}
+
+export function suspectsIn(json: string | null): ReadonlySet<string> {
+  return new Set(json === null ? [] : Object.keys(JSON.parse(json) as object));
 }
 
 /** Makes the statement's commit durable even where the role or database defaults to asynchronous commits. */
@@ -129,7 +136,7 @@ opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce
   from news where ${mine} and c.cur is null and ${SOUND} and ${allVisible(names)} and (news.lo is not null or pg_catalog.cardinality(news.fin) > 0)
   returning ${CURSOR_COLUMNS}, ${DURABLE})
 select * from opened union all
-select ${Array.from({ length: 13 }, () => "null").join(", ")} where not exists (select 1 from opened)
+select ${Array.from({ length: 14 }, () => "null").join(", ")} where not exists (select 1 from opened)
   and not exists (select 1 from ${names.cursor} c where ${mine})`;
 }
 

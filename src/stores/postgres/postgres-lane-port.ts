@@ -324,15 +324,15 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
       this.#cursors.length === 1 &&
       cursor.writes < RENUMBER_AFTER &&
       this.#wal?.wantsPause !== true;
-    const clearSuspect = cursor.suspect !== undefined && isSettledBy(cursor.suspect, settlement);
-    if (!clearSuspect && this.#needsNoWrite(settlement)) {
+    const cleared = suspectsSettledBy(settlement, cursor);
+    if (cleared.length === 0 && this.#needsNoWrite(settlement)) {
       this.#wal!.count(settlement.published);
       this.#noteStreamed(settlement);
       return true;
     }
     const { relay } = this.#options;
     const uncounted = this.#wal?.uncounted ?? 0;
-    const input = { relay, lease: this.#lease, cursor, settlement, progress, reopen, clearSuspect, uncounted };
+    const input = { relay, lease: this.#lease, cursor, settlement, progress, reopen, cleared, uncounted };
     const { text, params } = settleStatement(this.#names, input);
     const sentAt = this.#clock.monotonic();
     let row: Row | undefined;
@@ -352,7 +352,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     this.#noteStreamed(settlement);
     cursor.seq++;
     cursor.writes++;
-    if (clearSuspect) cursor.suspect = undefined;
+    if (cleared.length > 0) {
+      if (cleared.includes(cursor.suspect!)) cursor.suspect = undefined;
+      cursor.otherSuspects = new Set([...cursor.otherSuspects].filter((position) => !cleared.includes(position)));
+    }
     if (settlement.clearCrashes) cursor.crashes = 0;
     if (progress.finish) {
       Object.assign(cursor, {
@@ -405,12 +408,14 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   }
 }
 
-function isSettledBy(ref: string, { pages, park, retried, unpark, dead }: Settlement<LogMessage, PageEnd>): boolean {
-  const messages = [
+function suspectsSettledBy(settlement: Settlement<LogMessage, PageEnd>, { suspect, otherSuspects }: Cursor): string[] {
+  if (suspect === undefined && otherSuspects.size === 0) return [];
+  const { pages, park, retried, unpark, dead } = settlement;
+  const settled = [
     ...pages.flatMap((page) => page.messages),
     ...[...park, ...retried, ...unpark, ...dead].map((one) => one.message),
   ];
-  return messages.some((message) => message.ref === ref);
+  return settled.map(({ ref }) => ref).filter((ref) => ref === suspect || otherSuspects.has(ref));
 }
 
 function needsTidying([first, ...rest]: readonly Cursor[]): boolean {

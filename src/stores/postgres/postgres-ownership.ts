@@ -15,6 +15,7 @@ import {
   NEW_TOKEN,
   SOUND,
   SEGMENT_SIZE,
+  suspectsIn,
 } from "./postgres-cursor.ts";
 import type { LaneView } from "../../lanes/lane-port.ts";
 import { rowSecurity } from "./postgres-errors.ts";
@@ -77,10 +78,14 @@ const MOST_PARKED = 2_147_483_647;
 const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
 /** How far a cursor has come. */
 const PROGRESS = "prev, cur, fin, lo, done, floor, ahead";
+/** What its owners died with: the message that was last tried alone, and others. */
+const SUSPECTS = "suspect, suspect_crashes, other_suspects";
 /** Counts the death of an owner, unless that one gave the cursor away: for its lanes, and for what it had in hand. */
 const crashesAfter = (owner: string): string => `c.crashes + case when ${owner} is null then 0 else 1 end`;
 const suspectCrashesAfter = (owner: string): string =>
   `c.suspect_crashes + case when ${owner} is null or coalesce(c.suspect, 0) <= 0 then 0 else 1 end`;
+/** The new owner does not have it in hand yet. */
+const PUT_DOWN = "-pg_catalog.abs(c.suspect)";
 
 export interface OwnershipOptions {
   relay: string;
@@ -201,10 +206,10 @@ export class PostgresOwnership {
       [this.#relay, this.#owner, this.#lease, String(Math.min(this.#maxParked, MOST_PARKED))],
     );
     const cursors = rows.map((row) => ({
-      ...cursorOf(row, row[12] === "" ? [] : row[12]!.split(",").map(Number)),
-      first: row[13]!,
-      lastWrite: row[14]!,
-      ahead: aheadOf(row[15] ?? null, row[3]!),
+      ...cursorOf(row, row[13] === "" ? [] : row[13]!.split(",").map(Number)),
+      first: row[14]!,
+      lastWrite: row[15]!,
+      ahead: aheadOf(row[16] ?? null, row[3]!),
     }));
     cursors.sort((a, b) => Number(BigInt(a.id) - BigInt(b.id)));
     const own = cursors.filter(({ lanes }) => lanes.length > 0);
@@ -264,7 +269,7 @@ export class PostgresOwnership {
     await this.#sql.query(
       `with free as (${this.#free()})
        update ${n.cursor} c set ${NEXT_OWNER}, owner = $2::text, lease_until = ${LEASE("$3")},
-         crashes = ${crashesAfter("free.owner")}, suspect_crashes = ${suspectCrashesAfter("free.owner")}
+         crashes = ${crashesAfter("free.owner")}, suspect_crashes = ${suspectCrashesAfter("free.owner")}, suspect = ${PUT_DOWN}
        from free where c.id = free.id returning c.id, ${DURABLE}`,
       [id, this.#owner, this.#lease],
     );
@@ -276,8 +281,8 @@ export class PostgresOwnership {
     await this.#sql.query(
       `with free as (${this.#free()}),
        c as (update ${n.cursor} c set ${NEXT_OWNER} from free where c.id = free.id returning c.*, ${DURABLE}),
-       part as (insert into ${n.cursor} (relay, owner, epoch, token, seq, lease_until, ${PROGRESS}, crashes, suspect, suspect_crashes)
-         select relay, $2::text, epoch, ${NEW_TOKEN}, seq, ${LEASE("$3")}, ${PROGRESS}, ${crashesAfter("owner")}, suspect, ${suspectCrashesAfter("owner")}
+       part as (insert into ${n.cursor} (relay, owner, epoch, token, seq, lease_until, ${PROGRESS}, crashes, ${SUSPECTS})
+         select relay, $2::text, epoch, ${NEW_TOKEN}, seq, ${LEASE("$3")}, ${PROGRESS}, ${crashesAfter("owner")}, ${PUT_DOWN}, ${suspectCrashesAfter("owner")}, other_suspects
          from c where exists (select 1 from ${n.lane} l
            where l.relay = c.relay and l.cursor_id = c.id and l.lane = any ($4::text::smallint[])) returning id, relay)
        update ${n.lane} l set cursor_id = part.id from part
@@ -298,8 +303,8 @@ export class PostgresOwnership {
     const n = this.#names;
     await this.#sql.query(
       `with mine as (update ${n.cursor} c set ${NEXT_OWNER} where ${fenced(1, 2, 3)} and ${SOUND} returning *, ${DURABLE}),
-       free as (insert into ${n.cursor} (relay, epoch, token, ${PROGRESS}, crashes, suspect, suspect_crashes)
-         select relay, epoch, ${NEW_TOKEN}, ${PROGRESS}, crashes, suspect, suspect_crashes from mine returning id)
+       free as (insert into ${n.cursor} (relay, epoch, token, ${PROGRESS}, crashes, ${SUSPECTS})
+         select relay, epoch, ${NEW_TOKEN}, ${PROGRESS}, crashes, ${SUSPECTS} from mine returning id)
        update ${n.lane} l set cursor_id = free.id from free
        where l.relay = $4::text and l.cursor_id = $1::text::bigint and l.lane = any ($5::text::smallint[])`,
       [cursor.id, cursor.fence, String(cursor.seq), this.#relay, plainArray(lanes)],
@@ -319,7 +324,7 @@ export class PostgresOwnership {
     const n = this.#names;
     const fences = [into, ...others];
     const rows = await this.#sql.query(
-      `with held as (select c.id, c.settled, c.crashes, c.suspect, c.suspect_crashes from ${n.cursor} c
+      `with held as (select c.id, c.settled, c.crashes, c.suspect, c.suspect_crashes, c.other_suspects from ${n.cursor} c
            join unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
              on c.id = f.id and ${FENCE} = f.fence and c.seq = f.seq
            where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
@@ -330,10 +335,14 @@ export class PostgresOwnership {
            where l.relay = $9::text and l.cursor_id = any ($7::text::bigint[]) returning l.lane)
        update ${n.cursor} c set ${NEXT_OWNER}, wal_lsn = null,
          crashes = (select pg_catalog.max(crashes) from held),
-         suspect = (select suspect from held where suspect is not null order by suspect_crashes desc limit 1),
-         suspect_crashes = coalesce((select pg_catalog.max(suspect_crashes) from held where suspect is not null), 0),
+         suspect = tried.suspect, suspect_crashes = coalesce(tried.suspect_crashes, 0),
+         other_suspects = (select pg_catalog.jsonb_object_agg(position, deaths) from (
+           select position, pg_catalog.max(deaths) as deaths from held, lateral (
+             select pg_catalog.abs(suspect)::text as position, suspect_crashes as deaths where suspect is distinct from tried.suspect and suspect_crashes > 0
+             union all select key, value::integer from pg_catalog.jsonb_each_text(other_suspects)) s group by position) m),
          settled = c.settled + (select coalesce(pg_catalog.sum(settled), 0)::bigint from gone)
-       from good where c.id = $8::text::bigint returning (select pg_catalog.count(*) from moved)`,
+       from good left join (select suspect, suspect_crashes from held where suspect > 0 order by suspect_crashes desc limit 1) tried on true
+       where c.id = $8::text::bigint returning (select pg_catalog.count(*) from moved)`,
       [
         plainArray(fences.map((c) => c.id)),
         textArray(fences.map((c) => c.fence)),
@@ -352,8 +361,7 @@ export class PostgresOwnership {
   /** A fresh row for the cursor: the chain of its old versions gets long while somebody holds back vacuum. */
   async renumber(cursor: Cursor): Promise<boolean> {
     const n = this.#names;
-    const columns =
-      "relay, owner, lease_until, prev, cur, fin, lo, done, floor, crashes, suspect, suspect_crashes, settled, last_write, wal_lsn, ahead";
+    const columns = `relay, owner, lease_until, ${PROGRESS}, crashes, ${SUSPECTS}, settled, last_write, wal_lsn`;
     const rows = await this.#sql.query(
       `with old as (delete from ${n.cursor} c
          where ${fenced(1, 2, 3)} and ${SOUND} returning *),
@@ -366,21 +374,25 @@ export class PostgresOwnership {
 
   /**
    * Before a message is tried alone: durable, so that the next owner knows what this one had in hand. A message that is
-   * put down for a while keeps its count of deaths; its position is negative meanwhile.
+   * put down for a while keeps its count of deaths; its position is negative meanwhile. While another one is tried, its
+   * count is kept among those of others.
    */
   async markSuspect(cursor: Cursor, position: string, inHand: boolean): Promise<boolean> {
     const rows = await this.#sql.query(
       `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_catalog.pg_current_xact_id(),
-         suspect_crashes = case when pg_catalog.abs(suspect) = $5::text::bigint then suspect_crashes else 0 end,
-         suspect = ${inHand ? "" : "-"}$5::text::bigint
+         suspect = ${inHand ? "" : "-"}$5::text::bigint,
+         suspect_crashes = case when pg_catalog.abs(suspect) = $5::text::bigint then suspect_crashes else coalesce((other_suspects ->> $5::text)::int, 0) end,
+         other_suspects = nullif((coalesce(other_suspects, '{}') || case when suspect is not null and suspect_crashes > 0
+           then pg_catalog.jsonb_build_object(pg_catalog.abs(suspect), suspect_crashes) else '{}' end) - $5::text, '{}')
        where ${fenced(1, 2, 3)} and ${SOUND}
-       returning suspect_crashes, ${DURABLE}`,
+       returning suspect_crashes, other_suspects, ${DURABLE}`,
       [cursor.id, cursor.fence, String(cursor.seq), this.#lease, position],
     );
     if (rows.length === 0) return false;
     cursor.seq++;
     cursor.suspect = position;
     cursor.suspectCrashes = Number(rows[0]![0]);
+    cursor.otherSuspects = suspectsIn(rows[0]![1] ?? null);
     return true;
   }
 

@@ -2,6 +2,7 @@ import { errorGroup } from "../../core/error-group.ts";
 import type { Settlement, StoredKey } from "../../lanes/lane-port.ts";
 import { COPIED_COLUMNS, shortStream, type LogMessage } from "./log-message.ts";
 import { soloOf } from "./parking-sql.ts";
+import { plainArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
 import { allVisible, DURABLE, FENCE, finishedOf, LEASE, lowestPast, MAX_POSITION, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
@@ -30,8 +31,8 @@ export interface SettleInput {
   settlement: Settlement<LogMessage, PageEnd>;
   progress: Progress;
   lease: string;
-  /** What was tried alone is settled. */
-  clearSuspect: boolean;
+  /** Those among what is settled that were tried alone, by their positions. */
+  cleared: readonly string[];
   /** Finish the window and open the next one, if there is anything new: a round trip less for what waits. */
   reopen: boolean;
   /** Messages that went out before and are in no count yet. */
@@ -87,7 +88,10 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     `last_write = ${add(settlement.token)}`,
   ];
   if (settlement.clearCrashes) sets.push("crashes = 0");
-  if (input.clearSuspect) sets.push("suspect = null", "suspect_crashes = 0");
+  if (input.cleared.includes(cursor.suspect!)) sets.push("suspect = null", "suspect_crashes = 0");
+  const others = input.cleared.filter((position) => cursor.otherSuspects.has(position));
+  if (others.length > 0)
+    sets.push(`other_suspects = nullif(other_suspects - ${add(plainArray(others))}::text[], '{}')`);
   const published = settlement.published + input.uncounted;
   if (published > 0) sets.push(`settled = settled + ${published}`);
   if (input.reopen) sets.push("prev = c.cur", "cur = n.cur", "fin = n.fin", "lo = n.lo", "done = 0");
@@ -160,12 +164,12 @@ export function writtenSql(names: Names): string {
 }
 
 /** Every message of it went out, and the window goes on. */
-function isCommon({ clearSuspect, settlement, progress, uncounted }: SettleInput): boolean {
+function isCommon({ cleared, settlement, progress, uncounted }: SettleInput): boolean {
   const { park, retried, unpark, dead, block, unblock, published, clearCrashes } = settlement;
   const plain = park.length + retried.length + unpark.length + dead.length + block.length + unblock.length === 0;
   const wentOut = progress.messages > 0 && published === progress.messages;
   const goesOn = progress.done !== undefined && !progress.finish;
-  return plain && wentOut && goesOn && !clearCrashes && !clearSuspect && uncounted === 0;
+  return plain && wentOut && goesOn && !clearCrashes && cleared.length === 0 && uncounted === 0;
 }
 
 function commonStatement(names: Names, { relay, lease, cursor, settlement, progress }: SettleInput): SettleStatement {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Claim, JoinOptions, Outcome, QueueSession, Store } from "../../core/contracts.ts";
+import type { Claim, ClaimKind, JoinOptions, Outcome, QueueSession, Store } from "../../core/contracts.ts";
 import type { Message } from "../../core/message.ts";
 import type { AnyTx } from "./store-context.ts";
 
@@ -25,9 +25,18 @@ export const LONG_LEASE_MS = 60_000;
 
 let owners = 0;
 
-/** The next messages of either kind, those of failed keys first. */
-export async function nextClaim(session: QueueSession): Promise<Claim | undefined> {
-  return (await session.claim("retry")) ?? (await session.claim("new"));
+const EITHER: readonly ClaimKind[] = ["retry", "new"];
+
+/** The next messages, by default of either kind, those of failed keys first. */
+export async function nextClaim(
+  session: QueueSession,
+  kinds: readonly ClaimKind[] = EITHER,
+): Promise<Claim | undefined> {
+  for (const kind of kinds) {
+    const claim = await session.claim(kind);
+    if (claim !== undefined) return claim;
+  }
+  return undefined;
 }
 
 export function join(store: Store<AnyTx>, options: Partial<JoinOptions> = {}): Promise<QueueSession> {
@@ -123,11 +132,11 @@ export async function joined(
 }
 
 /** The next claim with anything in it; tends until there is one, as a process does that waits for its share. */
-export async function claimSome(session: QueueSession): Promise<Claim> {
+export async function claimSome(session: QueueSession, kinds: readonly ClaimKind[] = EITHER): Promise<Claim> {
   const endsAt = performance.now() + 30_000;
   for (;;) {
     await session.tend();
-    const claim = await nextClaim(session);
+    const claim = await nextClaim(session, kinds);
     if (claim !== undefined && claim.messages.length > 0) return claim;
     assert.ok(performance.now() < endsAt, "there is something to claim");
     if (claim !== undefined) await session.settle(claim, []);

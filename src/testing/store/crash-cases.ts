@@ -93,6 +93,57 @@ export const crashCases: readonly StoreCase[] = [
   },
   {
     role,
+    name: "does not forget who died of a parked message while others are tried alone",
+    async run(context) {
+      await enqueue(context, message("poison", { key: "poison" }));
+      const first = await join(context.store, { leaseMs: SHORT_LEASE_MS });
+      await first.settle(await claimSome(first), [retry(1, 0)]);
+      for (let deaths = 0; deaths <= 8; deaths++) {
+        await enqueue(context, message(deaths, { key: `k${deaths}` }));
+        const session = await join(context.another(), { leaseMs: SHORT_LEASE_MS });
+        const healthy = await claimSome(session, ["new"]);
+        assert.deepEqual(payloads(healthy.messages), [deaths]);
+        await session.settle(healthy, [PUBLISHED]);
+        const parked = await claimSome(session, ["retry"]);
+        assert.deepEqual(payloads(parked.messages), ["poison"]);
+        if (parked.crashes < GIVE_UP) continue;
+        await session.settle(parked, [dead(parked.crashes)]);
+        assert.deepEqual(await onlyDead(context), ["poison"]);
+        return;
+      }
+      throw new Error("the poison was never found");
+    },
+  },
+  {
+    role,
+    name: "takes the deaths of several messages along when lanes are divided and come together again",
+    needs: ["sharing"],
+    async run(context) {
+      await enqueue(context, message("a", { key: "a" }), message("b", { key: "b" }));
+      const first = await join(context.store, { leaseMs: SHORT_LEASE_MS });
+      await first.settle(await claimSome(first), [retry(1, 0), retry(1, 0)]);
+      const counts = new Map<unknown, number>();
+      for (let life = 1; life <= 12; life++) {
+        const session = await join(context.another(), { leaseMs: 500 });
+        const other = life % 3 === 0 ? await join(context.another(), { leaseMs: 500 }) : undefined;
+        const claim = await claimSome(session, ["retry"]);
+        // It must not have held what the first one died with.
+        await other?.leave();
+        const [payload] = payloads(claim.messages);
+        if (!claim.alone) continue;
+        assert.ok(
+          claim.crashes >= (counts.get(payload) ?? 0),
+          `${claim.crashes} deaths of ${String(payload)} are known`,
+        );
+        counts.set(payload, claim.crashes);
+        if (claim.crashes >= GIVE_UP) await session.settle(claim, [dead(claim.crashes)]);
+        if ((await onlyDead(context)).length === 2) return;
+      }
+      assert.fail(`not both were found: ${JSON.stringify([...counts])}`);
+    },
+  },
+  {
+    role,
     name: "blames nobody for a death while the message was put down, and counts again when it is picked up",
     async run(context) {
       await enqueue(context, ...numbered(1, 4));

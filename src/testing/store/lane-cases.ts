@@ -57,7 +57,7 @@ export const laneCases: readonly StoreCase[] = [
       const mortal = await join(context.another(), { leaseMs: 2000 });
       await claimSome(mortal);
       const heirs = [await join(context.another()), await join(context.another())];
-      const claims = await Promise.all(heirs.map(claimSome));
+      const claims = await Promise.all(heirs.map((session) => claimSome(session)));
       assert.deepEqual(
         claims.map(({ messages }) => messages.length),
         [1, 1],
