@@ -1,72 +1,30 @@
-import { mkdtempSync, rmdirSync, rmSync, statfsSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { createRelay, type Relay } from "../../../src/relay/relay.ts";
 import type { RelayEvent } from "../../../src/core/events.ts";
 import { until } from "../../harness/deadline.ts";
-import { runCommand } from "../../harness/run-command.ts";
-import { type PostgresServer, startPostgres } from "../../harness/start-postgres.ts";
+import type { PostgresServer } from "../../harness/start-postgres.ts";
+import { smallDisk } from "../../support/small-disk.ts";
 import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
 import { RecordingPublisher } from "../support/recording-publisher.ts";
 
-const SIZE_MB = 200;
-
-/** A small file system of our own; undefined where we may not mount one. */
-async function smallDisk(): Promise<string | undefined> {
-  const folder = mkdtempSync(join(tmpdir(), "txbox-disk-"));
-  const mounted = await runCommand("mount", ["-t", "tmpfs", "-o", `size=${SIZE_MB}m,mode=0755`, "tmpfs", folder]).catch(
-    () => undefined,
-  );
-  if (mounted?.code === 0) return folder;
-  rmdirSync(folder);
-  process.stderr.write(
-    "\n*** SKIPPED: disk-full. Mounting a tmpfs needs root: run the tests as root, or in a container with SYS_ADMIN\n\n",
-  );
-  return undefined;
-}
-
-const disk = process.platform === "linux" ? await smallDisk() : undefined;
+const disk = await smallDisk("disk-full");
 
 describe.skipIf(disk === undefined)("a disk that is full", () => {
-  const folder = disk ?? "";
-  const filler = join(folder, "filler");
   let server: PostgresServer;
   let database: OutboxDatabase;
   let relay: Relay;
 
   beforeAll(async () => {
-    const { TMPDIR } = process.env;
-    process.env["TMPDIR"] = folder;
-    try {
-      server = await startPostgres({
-        owned: true,
-        fsync: true,
-        settings: { max_wal_size: "64MB", min_wal_size: "32MB" },
-      });
-    } finally {
-      if (TMPDIR === undefined) delete process.env["TMPDIR"];
-      else process.env["TMPDIR"] = TMPDIR;
-    }
+    server = await disk!.startPostgres();
     database = await outboxDatabase({ serverUrl: server.url });
   });
-  afterEach(() => rmSync(filler, { force: true }));
+  afterEach(() => disk!.free());
   afterAll(async () => {
     await relay.stop({ deadlineMs: 1000 });
     await database.close();
     await server.stop();
-    await runCommand("umount", ["-l", folder]);
-    rmdirSync(folder);
+    await disk!.unmount();
   });
-
-  function fill(): void {
-    const { bavail, bsize } = statfsSync(folder);
-    try {
-      writeFileSync(filler, Buffer.alloc((bavail + 16) * bsize));
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "ENOSPC") throw error;
-    }
-  }
 
   it("stops the relay only until there is room again; nothing is lost, nothing is out of order", async () => {
     const publisher = new RecordingPublisher();
@@ -83,7 +41,7 @@ describe.skipIf(disk === undefined)("a disk that is full", () => {
     await database.enqueue([{ key: "a", n: 1 }]);
     await until(() => publisher.firsts("a").length === 1, { what: "the first message" });
 
-    fill();
+    disk!.fill();
     let n = 1;
     const refused = await until(
       async () => {
@@ -107,7 +65,7 @@ describe.skipIf(disk === undefined)("a disk that is full", () => {
     expect(refused.message).toMatch(/space|terminat|shut|recovery|ECONN|closed|unexpected/i);
     await new Promise((resolve) => setTimeout(resolve, 2000));
 
-    rmSync(filler);
+    disk!.free();
     // The server gives up when its own log has no room; an operator would start it again.
     if (server.pid === undefined || (await database.value("select 1").catch(() => undefined)) === undefined)
       await server.restart();

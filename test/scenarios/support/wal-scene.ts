@@ -28,7 +28,7 @@ export interface Streaming {
 }
 
 /** A server of its own: slots wait for every transaction on it. Each test has a database. */
-export function walScene(options: PostgresOptions = {}) {
+export function walScene(options: PostgresOptions = {}, start = startPostgres) {
   let server: PostgresServer;
   let database: TestDatabase;
   let pool: pg.Pool;
@@ -36,7 +36,7 @@ export function walScene(options: PostgresOptions = {}) {
   const pools: pg.Pool[] = [];
 
   beforeAll(async () => {
-    server = await startPostgres({ owned: true, ...options });
+    server = await start({ owned: true, ...options });
   }, 60_000);
   afterAll(() => server.stop());
   afterEach(async () => {
