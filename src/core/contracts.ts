@@ -62,6 +62,8 @@ export interface JoinOptions {
   maxParked: number;
   /** How new messages come: the store is asked for them, or tells of them by a stream of its own. Default "polling". */
   source?: MessageSourceName;
+  /** A stream has brought something: a relay that waits looks at once. */
+  onNews?: () => void;
   onSourceEvent?: (event: SourceEvent) => void;
 }
 

@@ -276,6 +276,7 @@ class StandingRelay implements Relay {
       batch,
       maxParked,
       source,
+      onNews: () => this.#worker?.wake(),
       onSourceEvent: emit,
     });
     if (run.done.signal.aborted) {

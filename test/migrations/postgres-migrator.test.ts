@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { MIGRATIONS } from "../../src/stores/postgres/migrations/index.ts";
 import { createMigrator } from "../../src/stores/postgres/postgres-migrator.ts";
-import { serverOrSkip, spawnNode, startPgBouncer, type TestDatabase } from "../harness/index.ts";
+import { serverOrSkip, spawnNode, startPgBouncer, startPostgres, type TestDatabase, until } from "../harness/index.ts";
 import { hasPostgres, testDatabase } from "../harness/shared-postgres.ts";
 import { openDriver, storeParts, type DriverName } from "../support/postgres-drivers.ts";
 
@@ -195,6 +195,31 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     expect(told).toEqual(["2 emptying 2", "2 emptying 1", "2 noting 1"]);
     expect(applied.map(({ name }) => name)).toEqual(["second"]);
     await driver.close();
+  });
+
+  it("gets past an automatic vacuum of a large segment", { timeout: 60_000 }, async () => {
+    const server = await startPostgres({ owned: true, settings: { autovacuum_naptime: "1s" } });
+    try {
+      const driver = openDriver("node-postgres", server.url);
+      const { database, names } = storeParts(driver);
+      await createMigrator({ database, names, migrations: MIGRATIONS.slice(0, 13) }).migrate();
+      const query = (sql: string) => database.query(sql);
+      await query(`alter table txbox.message_0 set (autovacuum_vacuum_insert_threshold = 100,
+        autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1)`);
+      await query(`insert into txbox.message (id, size, lane, stream, type, key, payload)
+        select gen_random_uuid()::text, 10, 1, 'orders', 'made', 'k', 'null' from generate_series(1, 20000) g`);
+      const vacuums = () =>
+        query(
+          "select 1 from pg_stat_progress_vacuum where relid = 'txbox.message_0'::regclass and heap_blks_total > 0",
+        );
+      await until(async () => (await vacuums()).length > 0, { what: "the vacuum", timeoutMs: 20_000 });
+      const steps = await createMigrator({ database, names }).migrate();
+      expect(steps.map(({ name }) => name)).toContain("look_ups_by_place");
+      expect(await query("select * from txbox.about('k') limit 3")).toHaveLength(3);
+      await driver.close();
+    } finally {
+      await server.stop();
+    }
   });
 
   it("needs no right to create schemas when its schema is there", async () => {

@@ -81,7 +81,9 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
     const controlMs = longest;
     const waits = await watchWriterWaits(database.url);
     const applied = await store.migrator.migrate();
-    expect(applied.map(({ version }) => version)).toEqual([9, 10, 11, 12, 13, 14]);
+    expect(applied.map(({ version }) => version)).toEqual(
+      MIGRATIONS.map(({ version }) => version).filter((version) => version > 8),
+    );
     await store.migrator.check();
     const before = committed.length;
     await until(() => committed.length > before + 100, { what: "writers afterwards", timeoutMs: 60_000 });

@@ -106,10 +106,10 @@ export function createMongoStore<Client extends MongoClientLike>(
     }
   }
 
-  const streamFor = ({ onSourceEvent = () => undefined }: JoinOptions): StreamSettings => {
+  const streamFor = ({ onSourceEvent = () => undefined, onNews = () => undefined }: JoinOptions): StreamSettings => {
     const tell = safeListener("onSourceEvent", onSourceEvent);
     const onEvent = (event: SourceEvent): void => tell(event, event.type);
-    return { database, collection: names.outbox, onEvent, wake: () => notifyEnqueued(store) };
+    return { database, collection: names.outbox, onEvent, wake: onNews };
   };
 
   const store: MongoStore<SessionOf<Client>> = {

@@ -1,7 +1,6 @@
 import { systemClock } from "../../core/clock.ts";
 import type { Clock, Ledger, SourceEvent, Store, Writer } from "../../core/contracts.ts";
 import { LaneSession } from "../../lanes/lane-session.ts";
-import { notifyEnqueued } from "../../core/enqueue-signal.ts";
 import { TxboxError } from "../../core/errors.ts";
 import { safeListener } from "../../core/channels.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger } from "../../core/options.ts";
@@ -147,7 +146,7 @@ export function createPostgresStore<Client extends PostgresClient | PostgresBrid
             ? undefined
             : {
                 replication: replication ?? cannotStream(),
-                wake: () => notifyEnqueued(store),
+                wake: join.onNews ?? (() => undefined),
                 tell: (event: SourceEvent) => listener(event, event.type),
               };
         const port = new PostgresLanePort({ sql: runner, names, options: join, clock, stream });

@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
+import { freezingPool } from "../support/freezing-pool.ts";
 import { flakyPool } from "../support/flaky-pool.ts";
 import { interceptingPool } from "../support/intercepting-pool.ts";
 import { openPool, series } from "../support/outbox-database.ts";
@@ -40,6 +41,30 @@ describe.skipIf(!hasPostgres())("at the worst moment", () => {
     await until(() => streaming.publisher.sent.length === 10, { what: "delivery", timeoutMs: 10_000 });
     await streaming.streams();
     await streaming.relay.stop();
+    await pool.end();
+  }, 60_000);
+
+  it("a process that comes back to the slot when another one reads it already leaves it alone", async () => {
+    const store = await scene.open();
+    const pool = openPool(scene.url);
+    const { client, frozen, thaw } = freezingPool(pool, /pg_replication_slots/);
+    const first = await scene.start(createPostgresStore({ client, replication: replication() }), { leaseMs: 1000 });
+    await first.streams();
+    const second = await scene.start(scene.openStore(), { leaseMs: 1000 });
+    const isFrozen = frozen();
+    await scene.cut();
+    await isFrozen;
+    await second.streams();
+    const reader = (await scene.slots())[0]!.active_pid;
+    thaw();
+    await sleep(2000);
+    await scene.enqueue(store, series("k", 10));
+    await until(() => second.publisher.sent.length === 10, { what: "delivery", timeoutMs: 10_000 });
+    expect(second.events.map(({ type }) => type)).toEqual(["stream_started"]);
+    expect((await scene.slots())[0]!.active_pid).toBe(reader);
+    expect(first.lost()).not.toMatch(/Another process|made anew/);
+    await first.relay.stop();
+    await second.relay.stop();
     await pool.end();
   }, 60_000);
 

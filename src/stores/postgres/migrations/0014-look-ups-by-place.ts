@@ -111,6 +111,7 @@ update "txbox"."segment" s set closed_at = clock_timestamp(), writers = coalesce
         declare: `parent regclass := ${PARENT};
   segment regclass;`,
         unless: `not exists (select from ${WITHOUT})`,
+        unvacuumed: `select s.inhrelid::regclass from ${WITHOUT} order by s.inhrelid limit 1`,
         statements: `select s.inhrelid::regclass into segment from ${WITHOUT} order by s.inhrelid limit 1;
       -- Those who drew a position before the segment was closed still hold the log.
       if exists (select from "txbox"."segment" g join pg_locks l on l.virtualtransaction = any (g.writers)
@@ -125,6 +126,7 @@ update "txbox"."segment" s set closed_at = clock_timestamp(), writers = coalesce
       sql: briefly({
         declare: "old regclass;",
         unless: `${REPLACED} is null`,
+        unvacuumed: `select s.inhrelid::regclass from pg_inherits s where s.inhparent = ${MESSAGE} order by s.inhrelid`,
         statements: `old := ${REPLACED};
       execute format('drop index %s', old);`,
       }),

@@ -1,9 +1,9 @@
 /**
  * PL/pgSQL that tries statements until their locks can be had at once. A lock that has to be waited for holds up every
- * writer behind it, so each try waits for a fraction of a second, and writers go on before the next one. `declare` and
- * `unless` (an SQL condition: nothing to do) are optional.
+ * writer behind it, so each try waits for a fraction of a second, and writers go on before the next one. `declare`,
+ * `unless` (an SQL condition: nothing to do) and `unvacuumed` are optional.
  */
-export function briefly({ declare = "", unless, statements }: Brief): string {
+export function briefly({ declare = "", unless, unvacuumed, statements }: Brief): string {
   return `do $txbox_do$
 declare
   patience integer := 40;
@@ -13,7 +13,7 @@ begin
   loop
     ${unless === undefined ? "" : `if ${unless} then return; end if;`}
     begin
-      perform set_config('lock_timeout', patience::text, true);
+      ${unvacuumed === undefined ? "" : withoutVacuum(unvacuumed)}perform set_config('lock_timeout', patience::text, true);
       ${statements}
       return;
     exception when lock_not_available then
@@ -30,8 +30,26 @@ $txbox_do$;
 `;
 }
 
+/**
+ * An automatic vacuum holds a table for hours, and gives way to whoever waits for longer than deadlock_timeout. This lock
+ * keeps out other vacuums too, and neither readers nor writers.
+ */
+function withoutVacuum(tables: string): string {
+  return `perform set_config('lock_timeout', (select (setting::integer + 500)::text from pg_settings where name = 'deadlock_timeout'), true);
+      declare
+        one regclass;
+      begin
+        for one in ${tables} loop
+          execute format('lock table %s in share update exclusive mode', one);
+        end loop;
+      end;
+      `;
+}
+
 export interface Brief {
   declare?: string;
   unless?: string;
+  /** A query for the tables that an automatic vacuum is to leave first. */
+  unvacuumed?: string;
   statements: string;
 }

@@ -64,10 +64,10 @@ export class RelaySlot {
 
   /**
    * Whatever `prev` does not show was committed behind what the slot has confirmed. Not on a server that has taken over and
-   * knows an older place: it gives transaction ids again that `prev` shows.
+   * knows an older place: it gives transaction ids again that `prev` shows. "not ours": the cursor is another's by now, and
+   * the slot with it.
    */
-  async fits(cursor: Cursor, { confirmed, lost }: Slot): Promise<boolean> {
-    if (confirmed === undefined || lost) return false;
+  async fit(cursor: Cursor, { confirmed, lost }: Slot): Promise<"fits" | "unfit" | "not ours"> {
     const { sql, names } = this.#options;
     const { id, fence, seq } = cursor;
     const [row] = await sql.query(
@@ -75,8 +75,9 @@ export class RelaySlot {
        where c.id = $1::text::bigint and ${FENCE} = $2::text and c.seq >= $3::text::bigint`,
       [id, fence, String(seq)],
     );
-    const lsn = row?.[0];
-    return lsn != null && confirmed <= parseLsn(lsn);
+    if (row === undefined) return "not ours";
+    const [lsn] = row;
+    return lsn != null && confirmed !== undefined && !lost && confirmed <= parseLsn(lsn) ? "fits" : "unfit";
   }
 
   /** There is so much to read that polling is faster. */

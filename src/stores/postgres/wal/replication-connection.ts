@@ -96,6 +96,11 @@ export class ReplicationConnection {
     return this.#client.processID ?? undefined;
   }
 
+  /** What the server, or the way to it, has ended it with. */
+  get failure(): Error | undefined {
+    return this.#failed;
+  }
+
   /** A statement or a replication command by the simple protocol. */
   async query(text: string): Promise<(string | null)[][]> {
     const result = (await this.#answer(this.#client.query({ text, rowMode: "array", types: AS_TEXT }))) as {

@@ -46,9 +46,9 @@ const FIXES: Readonly<Record<string, string>> = {
 /** Of connections, rights, limits, objects in use or missing, and the server's own end: what may be otherwise next time. */
 const PASSING = /^(08|25|28|40|42|53|54|55|57|58)/;
 
-/** An error of the server while it decoded its log: it would come again with the same slot. */
+/** With this the server ended a stream because it could not decode its log: it would come again with the same slot. */
 export function isOfReading(error: unknown): boolean {
-  const state = sqlState(error) ?? sqlState((error as { cause?: unknown } | undefined)?.cause);
+  const state = sqlState(error);
   return state !== undefined && !PASSING.test(state);
 }
 

@@ -265,12 +265,23 @@ export class WalSource {
       throw error;
     }
     if (slot === undefined) return this.#make(state);
-    if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
-    const fits = !this.#unreadable && !this.#slot.isFarBehind(slot) && (await this.#slot.fits(cursor, slot));
+    // Before anything is done to the slot: the next owner may read it already.
+    const fit = await this.#slot.fit(cursor, slot);
     if (this.#state !== state) return;
-    if (fits) return this.#open(state, cursor, slot.confirmed!, "resume");
+    if (fit === "not ours" || cursor !== this.#cursor) return this.#poll(state);
+    if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
+    if (this.#state !== state) return;
+    if (cursor !== this.#cursor) return this.#poll(state);
+    if (fit === "fits" && !this.#unreadable && !this.#slot.isFarBehind(slot)) {
+      return this.#open(state, cursor, slot.confirmed!, "resume");
+    }
     if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
     return this.#make(state);
+  }
+
+  /** Nothing went wrong: the lanes are another's, or are being loaded anew. */
+  #poll(state: State): void {
+    if (this.#state === state) this.#state = POLLING;
   }
 
   async #make(state: State): Promise<void> {
@@ -353,18 +364,23 @@ export class WalSource {
         throw new WalRefusal(ELSEWHERE);
       }
       stream.isServedBy(view.server);
-      if (!(await this.#slot.fits(cursor, slot))) throw new WalRefusal("The slot was made anew by another process");
+      const fit = await this.#slot.fit(cursor, slot);
+      if (fit === "not ours" || this.#state !== state || this.#cursor !== cursor) {
+        stream.close();
+        return this.#poll(state);
+      }
+      if (fit === "unfit") throw new WalRefusal("The slot was made anew by another process");
       if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
       stream.throwIfOver();
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
-        if (this.#state === state) this.#state = POLLING;
-        return;
+        return this.#poll(state);
       }
       this.#state = { phase: "open", stream, how };
       this.#moved();
       wake();
     } catch (error) {
+      this.#unreadable ||= isOfReading(connection.failure);
       connection.close();
       throw error;
     }
@@ -384,6 +400,7 @@ export class WalSource {
     if (!("stream" in state) || state.stream !== stream || state.phase === "ending") return;
     this.#state = state.phase === "streaming" ? { phase: "ending", stream } : POLLING;
     if (kind === "lost" || kind === "taken") this.#lost = true;
+    this.#unreadable ||= isOfReading(stream.connection.failure);
     if (kind === "behind") this.#tries.stopped(error);
     // Everything is loaded anew, and if the cursor is still this process's, it streams again.
     else if (kind !== "taken") this.#failed(error);
@@ -408,7 +425,6 @@ export class WalSource {
 
   #failed(error: unknown): void {
     if (this.#left) return;
-    this.#unreadable ||= isOfReading(error);
     this.#tries.failed(error);
   }
 

@@ -242,14 +242,18 @@ export class WalStream implements StreamListener {
   async #show(): Promise<void> {
     const { sql, names, cursor, clock, onNews } = this.#options;
     this.#gating = true;
-    const since = clock.monotonic();
+    let since = clock.monotonic();
     try {
       while (!this.#closed && this.#decoded.hasUnseen) {
         const { text, params } = shownToOwner(names, cursor, this.#server);
         const [row] = await sql.query(text, params);
         if (row === undefined) return this.#end(takenAway(), "taken");
         const shown = this.#decoded.show(parseSnapshot(row[0]!));
-        if (shown > 0) onNews();
+        if (shown > 0) {
+          onNews();
+          // Commits come into sight: what still is not waits for no standby yet.
+          since = clock.monotonic();
+        }
         // Much comes: pages may be larger then, and the primary is asked less often.
         if (shown > MANY) await clock.sleep(REST_MS);
         const waited = clock.monotonic() - since;
