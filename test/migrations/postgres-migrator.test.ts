@@ -197,7 +197,7 @@ describe.skipIf(!hasPostgres())("migrator", () => {
     await driver.close();
   });
 
-  it("gets past an automatic vacuum of a large segment", { timeout: 60_000 }, async () => {
+  it("gets past an automatic vacuum of a large segment", { timeout: 120_000 }, async () => {
     const server = await startPostgres({ owned: true, settings: { autovacuum_naptime: "1s" } });
     try {
       const driver = openDriver("node-postgres", server.url);

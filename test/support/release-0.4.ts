@@ -8,7 +8,8 @@ const NO_EDITS = `(select null::text as relay, null::bigint as position, null::i
   null::json as payload, null::bytea as body where false)`;
 
 /**
- * What a process of 0.4 says to the database: the statements of today without what they know of edits, groups and streams. It does
+ * What a process of 0.4 says to the database: the statements of today without what they know of edits, groups, streams and
+ * several suspects. It does
  * not tell which version it is of.
  */
 export function poolAs04(connectionString: string, max: number): pg.Pool {
@@ -39,6 +40,8 @@ function textAs04(text: string): string {
     .replace("(relay, owner, lease_until, version, wal, max_parked)", "(relay, owner, lease_until)")
     .replace("$3::text::interval, 11, null, $4::text::integer where exists", "$3::text::interval where exists")
     .replace("bool_and(wal is not null and wal)", "bool_and(false)")
+    .replaceAll(", c.other_suspects", ", null::text")
+    .replaceAll(", other_suspects", "")
     .replace("c.ahead::text", "null::text")
     .replace(SOURCE, "")
     .replaceAll("done, floor, ahead", "done, floor")
