@@ -178,10 +178,10 @@ describe("publishByKey", () => {
     begun = 0;
     const fresh = new PublishSlots(2, 3);
     void publishByKey(messagesOf(20), hang, { concurrency: 2, signal, slots: fresh, progress: silent("new") });
-    // Three in long places, and half of the quick ones.
-    await vi.waitUntil(() => begun === 4, { timeout: 20_000 });
+    // Three in long places, and half of the quick ones, or all of them if one began while none was known to take long.
+    await vi.waitUntil(() => begun >= 4, { timeout: 20_000 });
     await sleep(80);
-    expect(begun).toBe(4);
+    expect(begun).toBeLessThanOrEqual(5);
   });
 
   it("keys that went through lately flow while many others take long, and nobody waits for those", async () => {
