@@ -2,6 +2,7 @@ import { mkdtempSync, rmdirSync, rmSync, statfsSync, writeFileSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runCommand } from "../harness/run-command.ts";
+import { inCi } from "../harness/server-or-skip.ts";
 import { type PostgresOptions, type PostgresServer, startPostgres } from "../harness/start-postgres.ts";
 
 const SIZE_MB = 200;
@@ -15,7 +16,7 @@ export interface SmallDisk {
   unmount(): Promise<void>;
 }
 
-/** A small file system of our own; undefined where we may not mount one, which is said under the name of the suite. */
+/** A small file system of our own; undefined where we may not mount one, which is said under the name of the suite; in CI an error. */
 export async function smallDisk(suite: string): Promise<SmallDisk | undefined> {
   if (process.platform !== "linux") return undefined;
   const folder = mkdtempSync(join(tmpdir(), "txbox-disk-"));
@@ -25,9 +26,9 @@ export async function smallDisk(suite: string): Promise<SmallDisk | undefined> {
   );
   if (mounted?.code !== 0) {
     rmdirSync(folder);
-    process.stderr.write(
-      `\n*** SKIPPED: ${suite}. Mounting a tmpfs needs root: run the tests as root, or in a container with SYS_ADMIN\n\n`,
-    );
+    const reason = "Mounting a tmpfs needs root: run the tests as root, or in a container with SYS_ADMIN";
+    if (inCi()) throw new Error(`${suite}: ${reason}`);
+    process.stderr.write(`\n*** SKIPPED: ${suite}. ${reason}\n\n`);
     return undefined;
   }
   return {

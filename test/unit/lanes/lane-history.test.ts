@@ -1,8 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { LaneHistory } from "../../histories/lane-history.ts";
 import { findFaults } from "../../histories/planted-faults.ts";
-
-const LONG = process.env["TXBOX_LONG"] === "1";
+import { isLong } from "../../support/is-long.ts";
 
 describe("random histories of the lane engine", () => {
   it("lose, double and reorder nothing", { timeout: 120_000 }, async () => {
@@ -11,7 +10,7 @@ describe("random histories of the lane engine", () => {
     expect(deliveries).toBeGreaterThan(1000);
   });
 
-  it.runIf(LONG)("find faults that are planted in the engine", { timeout: 600_000 }, async () => {
+  it.runIf(isLong)("find faults that are planted in the engine", { timeout: 600_000 }, async () => {
     const found = await findFaults(100_000);
     expect(found.filter(({ failed }) => failed.length === 0)).toEqual([]);
     expect(found.length).toBeGreaterThanOrEqual(6);
