@@ -33,8 +33,8 @@ export interface RelaySlotOptions {
   readonly replication: ReplicationSettings;
 }
 
-/** A stream that has so much to catch up with is not resumed: polling is faster. */
-const MOST_BEHIND = 64 * 1_048_576;
+/** A stream that has so much to catch up with is not resumed, and not gone on with: polling is faster. */
+export const MOST_BEHIND = 64 * 1_048_576;
 /** The server notices a moment later that nobody reads any more. */
 const TRIES = 40;
 const BETWEEN_MS = 25;

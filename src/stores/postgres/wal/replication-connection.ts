@@ -131,6 +131,11 @@ export class ReplicationConnection {
     return this.#held ? 0 : performance.now() - this.#heardAt;
   }
 
+  /** Up to where the server's log has come, whatever of it was for this reader. */
+  get received(): Lsn {
+    return this.#received;
+  }
+
   /** What the server may forget from now on. */
   confirm(lsn: Lsn): void {
     if (lsn <= this.#confirmed) return;

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { errorCode } from "../../../core/errors.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import { quote, type Names } from "../postgres-names.ts";
-import { parseLsn, type Lsn } from "./pgoutput.ts";
+import { formatLsn, parseLsn, type Lsn } from "./pgoutput.ts";
 
 /** What the server says of a replication slot, and of what a stream needs beside it. */
 export interface SlotView {
@@ -129,13 +129,22 @@ export async function endMaking(sql: SqlRunner, pid: number | undefined): Promis
   );
 }
 
-/** Whether commits of the server wait for what this connection has confirmed, as they do for a synchronous standby. */
-export async function isSynchronous(sql: SqlRunner, pid: number | undefined): Promise<boolean> {
+/** What the server says of a connection that streams. */
+export interface Sender {
+  /** Commits of the server wait for what this connection has confirmed, as they do for a synchronous standby. */
+  readonly isSynchronous: boolean;
+  /** Bytes of its log that it has not sent yet. */
+  readonly unsent: number;
+}
+
+/** `received`: what has arrived, for a role that may not see what was sent. Undefined: there is no such connection. */
+export async function lookAtSender(sql: SqlRunner, pid: number | undefined, received: Lsn): Promise<Sender | undefined> {
   const [row] = await sql.query(
-    "select coalesce(sync_state, 'async') from pg_catalog.pg_stat_replication where pid = $1::text::int",
-    [String(pid ?? 0)],
+    `select coalesce(sync_state, 'async'), pg_catalog.pg_current_wal_lsn() - coalesce(sent_lsn, $2::text::pg_lsn)
+     from pg_catalog.pg_stat_replication where pid = $1::text::int`,
+    [String(pid ?? 0), formatLsn(received)],
   );
-  return row !== undefined && row[0] !== "async";
+  return row && { isSynchronous: row[0] !== "async", unsent: Number(row[1]) };
 }
 
 /** Whether a process lives that can read the stream of this relay. */

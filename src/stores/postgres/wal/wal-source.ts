@@ -10,14 +10,14 @@ import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
 import { fitSlot, writtenAnchor } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
 import type { Lsn } from "./pgoutput.ts";
-import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
+import { MOST_BEHIND, RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
 import { ReplicationConnection } from "./replication-connection.ts";
 import { SettledBeyond } from "./settled-beyond.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import { StreamTries } from "./stream-tries.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
 import { ELSEWHERE, isOfReading, requireStreamable, WalRefusal } from "./wal-refusal.ts";
-import { hasStreamingMember, isSynchronous, startCommand, type Slot } from "./wal-slot.ts";
+import { hasStreamingMember, lookAtSender, startCommand, type Slot } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
 export interface WalSourceOptions {
@@ -370,7 +370,8 @@ export class WalSource {
         return this.#poll(state);
       }
       if (fit === "unfit") throw new WalRefusal("The slot was made anew by another process");
-      if (await isSynchronous(sql, connection.processId)) throw new WalRefusal(SYNCHRONOUS);
+      const sender = await lookAtSender(sql, connection.processId, connection.received);
+      if (sender?.isSynchronous === true) throw new WalRefusal(SYNCHRONOUS);
       stream.throwIfOver();
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
@@ -491,8 +492,11 @@ export class WalSource {
         state.stream.close();
         return this.#ended(state.stream, new WalRefusal("The slot is no longer read by this process"), "failed");
       }
+      const { connection } = state.stream;
+      const sender = await lookAtSender(this.#options.sql, connection.processId, connection.received);
       // The server knows that only after it has heard from the reader.
-      if (await isSynchronous(this.#options.sql, slot?.activePid)) return this.#stop(SYNCHRONOUS);
+      if (sender?.isSynchronous === true) return this.#stop(SYNCHRONOUS);
+      if (sender !== undefined && sender.unsent > MOST_BEHIND) return state.stream.fallBehind();
     }
     if (slot?.ours !== true) return;
     if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);

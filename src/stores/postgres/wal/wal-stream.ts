@@ -235,7 +235,9 @@ export class WalStream implements StreamListener {
     const { mostBytes, clock } = this.#options;
     const held = this.#decoded.bytes > mostBytes;
     this.connection.hold(held);
-    this.#heldSince = held ? (this.#heldSince ?? clock.monotonic()) : undefined;
+    // Room for another page does not mean that the relay keeps up: only that everything was handed out does.
+    if (held) this.#heldSince ??= clock.monotonic();
+    else if (this.#decoded.waiting === 0) this.#heldSince = undefined;
   }
 
   /** Asks the primary until it shows all that has come: a commit may be in the log and not in sight yet. */
@@ -273,13 +275,7 @@ export class WalStream implements StreamListener {
   look(): void {
     if (this.#closed || !this.#delivers) return;
     const now = this.#options.clock.monotonic();
-    if (this.#heldSince !== undefined && now - this.#heldSince > BEHIND_MS) {
-      this.#end(
-        new WalRefusal("The relay cannot keep up with the stream, so it polls until it has caught up"),
-        "behind",
-      );
-      return;
-    }
+    if (this.#heldSince !== undefined && now - this.#heldSince > BEHIND_MS) return this.fallBehind();
     if (this.connection.silentMs > SILENT_MS) {
       this.#end(new WalRefusal("The server has sent nothing for 10 s, not even an answer"), "failed");
       return;
@@ -291,6 +287,11 @@ export class WalStream implements StreamListener {
     if (this.#timer !== undefined || this.#idleAnchors === 0) return;
     this.#idleAnchors--;
     this.#anchorIn(0, true);
+  }
+
+  /** Polling catches up several times as fast. */
+  fallBehind(): void {
+    this.#end(new WalRefusal("The relay cannot keep up with the stream, so it polls until it has caught up"), "behind");
   }
 
   #anchorIn(ms: number, idle = false): void {
