@@ -24,9 +24,10 @@ describe.skipIf(!hasPostgres())("a relay that cannot keep up with the stream", (
       committed.set(key, from + each - 1);
     }
   };
-  const fallsBehind = async ({ events, lost }: Streaming): Promise<void> => {
+  const fallsBehind = async (streaming: Streaming): Promise<void> => {
+    const { events } = streaming;
     await until(() => events.at(-1)?.type === "stream_lost", { what: "the end of the stream", timeoutMs: 20_000 });
-    expect(lost()).toMatch(/cannot keep up/);
+    expect(streaming.lost()).toMatch(/cannot keep up/);
   };
   const catchesUp = async (streaming: Streaming): Promise<void> => {
     const total = [...committed.values()].reduce((sum, n) => sum + n, 0);

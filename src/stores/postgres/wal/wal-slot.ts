@@ -138,7 +138,11 @@ export interface Sender {
 }
 
 /** `received`: what has arrived, for a role that may not see what was sent. Undefined: there is no such connection. */
-export async function lookAtSender(sql: SqlRunner, pid: number | undefined, received: Lsn): Promise<Sender | undefined> {
+export async function lookAtSender(
+  sql: SqlRunner,
+  pid: number | undefined,
+  received: Lsn,
+): Promise<Sender | undefined> {
   const [row] = await sql.query(
     `select coalesce(sync_state, 'async'), pg_catalog.pg_current_wal_lsn() - coalesce(sent_lsn, $2::text::pg_lsn)
      from pg_catalog.pg_stat_replication where pid = $1::text::int`,
