@@ -34,7 +34,7 @@ export interface RelaySlotOptions {
 }
 
 /** A stream that has so much to catch up with is not resumed, and not gone on with: polling is faster. */
-export const MOST_BEHIND = 64 * 1_048_576;
+export const MOST_BEHIND: number = 64 * 1_048_576;
 /** The server notices a moment later that nobody reads any more. */
 const TRIES = 40;
 const BETWEEN_MS = 25;
