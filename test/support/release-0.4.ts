@@ -9,8 +9,7 @@ const NO_EDITS = `(select null::text as relay, null::bigint as position, null::i
 
 /**
  * What a process of 0.4 says to the database: the statements of today without what they know of edits, groups, streams and
- * several suspects. It does
- * not tell which version it is of.
+ * deaths by message. It does not tell which version it is of.
  */
 export function poolAs04(connectionString: string, max: number): pg.Pool {
   const pool = new pg.Pool({ connectionString, max });
@@ -40,8 +39,10 @@ function textAs04(text: string): string {
     .replace("(relay, owner, lease_until, version, wal, max_parked)", "(relay, owner, lease_until)")
     .replace("$3::text::interval, 11, null, $4::text::integer where exists", "$3::text::interval where exists")
     .replace("bool_and(wal is not null and wal)", "bool_and(false)")
-    .replaceAll(", c.other_suspects", ", null::text")
-    .replaceAll(", other_suspects", "")
+    .replace(/ deaths = case when [^]*? else c\.deaths end,/, "")
+    .replace("deaths = nullif(c.deaths - array(select position::text from due), '{}'),", "")
+    .replaceAll(", c.deaths", ", null::text")
+    .replaceAll(", deaths", "")
     .replace("c.ahead::text", "null::text")
     .replace(SOURCE, "")
     .replaceAll("done, floor, ahead", "done, floor")

@@ -95,14 +95,18 @@ select ${messageColumns("$6::text::int")}, nth, errors from (
 export function commandSql(names: Names): string {
   const n = names;
   return `
-with c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()
-    where ${fenced(1, 2, 3)} and ${SOUND} returning c.id, ${DURABLE}),
-due as (select d.relay, d.position, d.blocks as blocked from ${n.dead} d, c
+with due as materialized (select d.relay, d.position, d.blocks as blocked from ${n.dead} d
     where d.relay = $4::text and d.command is not null and d.lane = any ($5::text::smallint[])
     order by d.position limit $6::text::int),
+-- What comes again is not blamed for deaths of before: processes of before 0.8 leave them behind.
+c as (update ${n.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id(),
+    deaths = nullif(c.deaths - array(select position::text from due), '{}'),
+    suspect = case when pg_catalog.abs(c.suspect) in (select position from due) then null else c.suspect end,
+    suspect_crashes = case when pg_catalog.abs(c.suspect) in (select position from due) then 0 else c.suspect_crashes end
+    where ${fenced(1, 2, 3)} and ${SOUND} returning c.id, ${DURABLE}),
 told as (update ${n.dead} d set command = null, blocks = false, changed_at = pg_catalog.clock_timestamp(),
     state = case d.command when 'requeue' then 'requeued' else 'discarded' end
-    from due where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
+    from due, c where d.relay = due.relay and d.position = due.position returning d.*, due.blocked),
 kept as (insert into ${n.kept_message} (position, xid, ${COPIED_COLUMNS})
     select position, pg_catalog.pg_current_xact_id(), ${COPIED_COLUMNS} from told where state = 'requeued'
     on conflict (position) do update set position = excluded.position),

@@ -130,7 +130,7 @@ async function rewind(
   const text = `with target as materialized (select greatest(${done}, 0) as done,
          (select coalesce(max(floor), 0) from ${names.cursor} where relay = $1::text) as floor),
      c as (update ${names.cursor} c set prev = ${prev}, ${window}, epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, crashes = 0,
-         suspect = null, other_suspects = null, wal_lsn = null, ahead = null, stamp = pg_current_xact_id()
+         suspect = null, suspect_crashes = 0, deaths = null, wal_lsn = null, ahead = null, stamp = pg_current_xact_id()
        from target where c.relay = $1::text and ${SOUND} returning ${DURABLE}),
      gone as (delete from ${names.parked} p using target where ${again("p")}),
      redone as (delete from ${names.delivery} v using target where ${again("v")}),

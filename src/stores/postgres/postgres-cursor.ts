@@ -18,11 +18,10 @@ export interface Cursor {
   done: string;
   floor: string;
   crashes: number;
-  /** The message that was last tried alone. */
-  suspect: string | undefined;
+  /** Positions of messages that were tried alone, or that owners died with, and that are not settled since. */
+  suspects: ReadonlySet<string>;
+  /** How many owners died with the message in hand that was last tried alone. */
   suspectCrashes: number;
-  /** Positions of others that owners died with, whose counts are kept until they are tried alone again. */
-  otherSuspects: ReadonlySet<string>;
   lanes: number[];
   /** Nothing below this position is new to the cursor: written into statements, it leaves settled segments out of their plans. */
   first: string;
@@ -49,7 +48,7 @@ export function fenced(id: number, fence: number, seq: number): string {
 }
 
 export const CURSOR_COLUMNS: string =
-  "c.id, (c.epoch::text || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes, c.other_suspects";
+  "c.id, (c.epoch::text || ':' || c.token), c.seq, c.prev, c.cur, c.fin, c.lo, c.done, c.floor, c.crashes, c.suspect, c.suspect_crashes, c.deaths";
 
 export function cursorOf(row: readonly (string | null)[], lanes: number[]): Cursor {
   return {
@@ -63,9 +62,8 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     done: row[7]!,
     floor: row[8]!,
     crashes: Number(row[9]),
-    suspect: row[10]?.replace("-", ""),
+    suspects: suspectsIn(row[10] ?? null, row[12] ?? null),
     suspectCrashes: Number(row[11]),
-    otherSuspects: suspectsIn(row[12] ?? null),
     lanes,
     first: "0",
     fetched: row[7]!,
@@ -74,8 +72,10 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
   };
 }
 
-export function suspectsIn(json: string | null): ReadonlySet<string> {
-  return new Set(json === null ? [] : Object.keys(JSON.parse(json) as object));
+/** Of the column `suspect`, which is negative while the message is put down, and of the column `deaths`. */
+export function suspectsIn(suspect: string | null, deaths: string | null): ReadonlySet<string> {
+  const positions = deaths === null ? [] : Object.keys(JSON.parse(deaths) as object);
+  return new Set(suspect === null ? positions : [suspect.replace("-", ""), ...positions]);
 }
 
 /** Makes the statement's commit durable even where the role or database defaults to asynchronous commits. */

@@ -308,8 +308,8 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     return (await this.suspect(cursor, message, true)) ? { ...page, crashes: cursor.suspectCrashes } : "lost";
   }
 
-  suspect(cursor: Cursor, { ref }: LogMessage, inHand: boolean): Promise<boolean> {
-    return this.#fenced.run(() => this.#ownership.markSuspect(cursor, ref, inHand));
+  suspect(cursor: Cursor, message: LogMessage, inHand: boolean): Promise<boolean> {
+    return this.#fenced.run(() => this.#ownership.markSuspect(cursor, message, inHand));
   }
 
   write(cursor: Cursor, settlement: Settlement<LogMessage, PageEnd>): Promise<boolean> {
@@ -339,7 +339,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     try {
       [row] = await this.#sql.query(text, params);
       // The answer to an earlier try may have been lost.
-      if (row === undefined) [row] = await this.#sql.query(writtenSql(this.#names), [cursor.id, settlement.token]);
+      if (row === undefined) {
+        const { id, fence, seq } = cursor;
+        [row] = await this.#sql.query(writtenSql(this.#names), [id, settlement.token, fence, String(seq)]);
+      }
       this.#inDoubt = false;
     } catch (error) {
       this.#inDoubt = true;
@@ -352,10 +355,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     this.#noteStreamed(settlement);
     cursor.seq++;
     cursor.writes++;
-    if (cleared.length > 0) {
-      if (cleared.includes(cursor.suspect!)) cursor.suspect = undefined;
-      cursor.otherSuspects = new Set([...cursor.otherSuspects].filter((position) => !cleared.includes(position)));
-    }
+    if (cleared.length > 0) cursor.suspects = new Set([...cursor.suspects].filter((ref) => !cleared.includes(ref)));
     if (settlement.clearCrashes) cursor.crashes = 0;
     if (progress.finish) {
       Object.assign(cursor, {
@@ -408,14 +408,14 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   }
 }
 
-function suspectsSettledBy(settlement: Settlement<LogMessage, PageEnd>, { suspect, otherSuspects }: Cursor): string[] {
-  if (suspect === undefined && otherSuspects.size === 0) return [];
+function suspectsSettledBy(settlement: Settlement<LogMessage, PageEnd>, { suspects }: Cursor): string[] {
+  if (suspects.size === 0) return [];
   const { pages, park, retried, unpark, dead } = settlement;
   const settled = [
     ...pages.flatMap((page) => page.messages),
     ...[...park, ...retried, ...unpark, ...dead].map((one) => one.message),
   ];
-  return settled.map(({ ref }) => ref).filter((ref) => ref === suspect || otherSuspects.has(ref));
+  return settled.map(({ ref }) => ref).filter((ref) => suspects.has(ref));
 }
 
 function needsTidying([first, ...rest]: readonly Cursor[]): boolean {

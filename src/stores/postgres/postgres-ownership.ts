@@ -1,6 +1,6 @@
 import { LANES } from "../../core/lane.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { epochMs, finite } from "./log-message.ts";
+import { epochMs, finite, type LogMessage } from "./log-message.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import { plainArray, textArray } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -78,14 +78,26 @@ const MOST_PARKED = 2_147_483_647;
 const NEXT_OWNER = `epoch = c.epoch + 1, token = ${NEW_TOKEN}, seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id()`;
 /** How far a cursor has come. */
 const PROGRESS = "prev, cur, fin, lo, done, floor, ahead";
-/** What its owners died with: the message that was last tried alone, and others. */
-const SUSPECTS = "suspect, suspect_crashes, other_suspects";
+/** The message that was last tried alone, and what owners died with. */
+const SUSPECTS = "suspect, suspect_crashes, deaths";
 /** Counts the death of an owner, unless that one gave the cursor away: for its lanes, and for what it had in hand. */
 const crashesAfter = (owner: string): string => `c.crashes + case when ${owner} is null then 0 else 1 end`;
 const suspectCrashesAfter = (owner: string): string =>
   `c.suspect_crashes + case when ${owner} is null or coalesce(c.suspect, 0) <= 0 then 0 else 1 end`;
+/** The same in what is known of every message; `deaths` has one that was tried alone from the start. */
+const deathsAfter = (
+  owner: string,
+): string => `case when ${owner} is not null and c.suspect > 0 and c.deaths -> c.suspect::text is not null
+    then pg_catalog.jsonb_set(c.deaths, array[c.suspect::text, 'deaths'], pg_catalog.to_jsonb((c.deaths -> c.suspect::text ->> 'deaths')::integer + 1))
+    else c.deaths end`;
 /** The new owner does not have it in hand yet. */
 const PUT_DOWN = "-pg_catalog.abs(c.suspect)";
+/** Deaths are remembered where the lane of the message is, and nowhere else: what is settled there is forgotten for good. */
+const deathsIn = (deaths: string, lanes: string): string =>
+  `(select pg_catalog.jsonb_object_agg(d.key, d.value) from pg_catalog.jsonb_each(${deaths}) d where (d.value ->> 'lane')::smallint ${lanes})`;
+/** The message that was last tried alone is of one of these lanes. */
+const suspectIn = (lanes: string): string =>
+  `coalesce((c.deaths -> pg_catalog.abs(c.suspect)::text ->> 'lane')::smallint ${lanes}, false)`;
 
 export interface OwnershipOptions {
   relay: string;
@@ -269,7 +281,7 @@ export class PostgresOwnership {
     await this.#sql.query(
       `with free as (${this.#free()})
        update ${n.cursor} c set ${NEXT_OWNER}, owner = $2::text, lease_until = ${LEASE("$3")},
-         crashes = ${crashesAfter("free.owner")}, suspect_crashes = ${suspectCrashesAfter("free.owner")}, suspect = ${PUT_DOWN}
+         crashes = ${crashesAfter("free.owner")}, suspect_crashes = ${suspectCrashesAfter("free.owner")}, deaths = ${deathsAfter("free.owner")}, suspect = ${PUT_DOWN}
        from free where c.id = free.id returning c.id, ${DURABLE}`,
       [id, this.#owner, this.#lease],
     );
@@ -278,12 +290,17 @@ export class PostgresOwnership {
   /** Takes some lanes of such a cursor, with its progress; the others stay as free as they are. */
   async takeSome(id: string, lanes: readonly number[]): Promise<void> {
     const n = this.#names;
+    const some = "= any ($4::text::smallint[])";
     await this.#sql.query(
-      `with free as (${this.#free()}),
-       c as (update ${n.cursor} c set ${NEXT_OWNER} from free where c.id = free.id returning c.*, ${DURABLE}),
+      `with free as (${this.#free(`, ${suspectIn(some)} as goes, ${PUT_DOWN} as suspect,
+         ${suspectCrashesAfter("c.owner")} as suspect_crashes, ${deathsAfter("c.owner")} as deaths`)}),
+       c as (update ${n.cursor} c set ${NEXT_OWNER}, suspect = case when free.goes then null else c.suspect end,
+           suspect_crashes = case when free.goes then 0 else c.suspect_crashes end, deaths = ${deathsIn("c.deaths", "<> all ($4::text::smallint[])")}
+         from free where c.id = free.id returning c.*, ${DURABLE}),
        part as (insert into ${n.cursor} (relay, owner, epoch, token, seq, lease_until, ${PROGRESS}, crashes, ${SUSPECTS})
-         select relay, $2::text, epoch, ${NEW_TOKEN}, seq, ${LEASE("$3")}, ${PROGRESS}, ${crashesAfter("owner")}, ${PUT_DOWN}, ${suspectCrashesAfter("owner")}, other_suspects
-         from c where exists (select 1 from ${n.lane} l
+         select relay, $2::text, epoch, ${NEW_TOKEN}, seq, ${LEASE("$3")}, ${PROGRESS}, ${crashesAfter("c.owner")},
+           case when goes then free.suspect end, case when goes then free.suspect_crashes else 0 end, ${deathsIn("free.deaths", some)}
+         from c join free using (id) where exists (select 1 from ${n.lane} l
            where l.relay = c.relay and l.cursor_id = c.id and l.lane = any ($4::text::smallint[])) returning id, relay)
        update ${n.lane} l set cursor_id = part.id from part
        where l.relay = part.relay and l.cursor_id = $1::text::bigint and l.lane = any ($4::text::smallint[])`,
@@ -292,8 +309,8 @@ export class PostgresOwnership {
   }
 
   /** The cursor $1, if it may be taken. */
-  #free(): string {
-    return `select c.id, c.owner from ${this.#names.cursor} c
+  #free(more = ""): string {
+    return `select c.id, c.owner${more} from ${this.#names.cursor} c
          where c.id = $1::text::bigint and (c.owner is null or c.lease_until < pg_catalog.clock_timestamp()) and ${SOUND}
          for update skip locked`;
   }
@@ -301,10 +318,16 @@ export class PostgresOwnership {
   /** Splits lanes off into a cursor of their own that is free. */
   async giveSome(cursor: Cursor, lanes: readonly number[]): Promise<void> {
     const n = this.#names;
+    const some = "= any ($5::text::smallint[])";
     await this.#sql.query(
-      `with mine as (update ${n.cursor} c set ${NEXT_OWNER} where ${fenced(1, 2, 3)} and ${SOUND} returning *, ${DURABLE}),
+      `with held as (select c.id, ${suspectIn(some)} as goes, ${SUSPECTS} from ${n.cursor} c where ${fenced(1, 2, 3)} and ${SOUND} for update),
+       mine as (update ${n.cursor} c set ${NEXT_OWNER}, suspect = case when held.goes then null else c.suspect end,
+           suspect_crashes = case when held.goes then 0 else c.suspect_crashes end, deaths = ${deathsIn("c.deaths", "<> all ($5::text::smallint[])")}
+         from held where c.id = held.id returning c.*, ${DURABLE}),
        free as (insert into ${n.cursor} (relay, epoch, token, ${PROGRESS}, crashes, ${SUSPECTS})
-         select relay, epoch, ${NEW_TOKEN}, ${PROGRESS}, crashes, ${SUSPECTS} from mine returning id)
+         select relay, epoch, ${NEW_TOKEN}, ${PROGRESS}, crashes, case when goes then held.suspect end,
+           case when goes then held.suspect_crashes else 0 end, ${deathsIn("held.deaths", some)}
+         from mine join held using (id) returning id)
        update ${n.lane} l set cursor_id = free.id from free
        where l.relay = $4::text and l.cursor_id = $1::text::bigint and l.lane = any ($5::text::smallint[])`,
       [cursor.id, cursor.fence, String(cursor.seq), this.#relay, plainArray(lanes)],
@@ -324,7 +347,7 @@ export class PostgresOwnership {
     const n = this.#names;
     const fences = [into, ...others];
     const rows = await this.#sql.query(
-      `with held as (select c.id, c.settled, c.crashes, c.suspect, c.suspect_crashes, c.other_suspects from ${n.cursor} c
+      `with held as (select c.id, c.settled, c.crashes, c.suspect, c.suspect_crashes, c.deaths from ${n.cursor} c
            join unnest($1::text::bigint[], $2::text::text[], $3::text::bigint[]) as f (id, fence, seq)
              on c.id = f.id and ${FENCE} = f.fence and c.seq = f.seq
            where c.owner = $4::text and ${SOUND} and c.cur is null and c.prev::text = $5::text and c.floor = $6::text::bigint
@@ -336,10 +359,8 @@ export class PostgresOwnership {
        update ${n.cursor} c set ${NEXT_OWNER}, wal_lsn = null,
          crashes = (select pg_catalog.max(crashes) from held),
          suspect = tried.suspect, suspect_crashes = coalesce(tried.suspect_crashes, 0),
-         other_suspects = (select pg_catalog.jsonb_object_agg(position, deaths) from (
-           select position, pg_catalog.max(deaths) as deaths from held, lateral (
-             select pg_catalog.abs(suspect)::text as position, suspect_crashes as deaths where suspect is distinct from tried.suspect and suspect_crashes > 0
-             union all select key, value::integer from pg_catalog.jsonb_each_text(other_suspects)) s group by position) m),
+         deaths = (select pg_catalog.jsonb_object_agg(d.key, d.value) from held, pg_catalog.jsonb_each(held.deaths) d
+           join ${n.lane} l on l.lane = (d.value ->> 'lane')::smallint where l.relay = $9::text and l.cursor_id = held.id),
          settled = c.settled + (select coalesce(pg_catalog.sum(settled), 0)::bigint from gone)
        from good left join (select suspect, suspect_crashes from held where suspect > 0 order by suspect_crashes desc limit 1) tried on true
        where c.id = $8::text::bigint returning (select pg_catalog.count(*) from moved)`,
@@ -373,26 +394,27 @@ export class PostgresOwnership {
   }
 
   /**
-   * Before a message is tried alone: durable, so that the next owner knows what this one had in hand. A message that is
-   * put down for a while keeps its count of deaths; its position is negative meanwhile. While another one is tried, its
-   * count is kept among those of others.
+   * Before a message is tried alone: durable, so that the next owner knows what this one had in hand. The position of a
+   * message that is put down for a while is negative meanwhile. What owners died with is remembered until it is settled.
    */
-  async markSuspect(cursor: Cursor, position: string, inHand: boolean): Promise<boolean> {
+  async markSuspect(cursor: Cursor, { ref, lane }: LogMessage, inHand: boolean): Promise<boolean> {
+    // Processes of before 0.8 know the message that was last tried alone only.
+    const known = `greatest(coalesce((deaths -> $5::text ->> 'deaths')::integer, 0),
+      case when pg_catalog.abs(suspect) = $5::text::bigint then suspect_crashes else 0 end)`;
+    const healthy = `case when deaths -> pg_catalog.abs(suspect)::text ->> 'deaths' = '0' then pg_catalog.abs(suspect)::text else '' end`;
     const rows = await this.#sql.query(
       `update ${this.#names.cursor} c set seq = c.seq + 1, lease_until = ${LEASE("$4")}, stamp = pg_catalog.pg_current_xact_id(),
-         suspect = ${inHand ? "" : "-"}$5::text::bigint,
-         suspect_crashes = case when pg_catalog.abs(suspect) = $5::text::bigint then suspect_crashes else coalesce((other_suspects ->> $5::text)::int, 0) end,
-         other_suspects = nullif((coalesce(other_suspects, '{}') || case when suspect is not null and suspect_crashes > 0
-           then pg_catalog.jsonb_build_object(pg_catalog.abs(suspect), suspect_crashes) else '{}' end) - $5::text, '{}')
+         suspect = ${inHand ? "" : "-"}$5::text::bigint, suspect_crashes = ${known},
+         deaths = coalesce(deaths - ${healthy}, '{}')
+           || pg_catalog.jsonb_build_object($5::text, pg_catalog.jsonb_build_object('deaths', ${known}, 'lane', $6::text::smallint))
        where ${fenced(1, 2, 3)} and ${SOUND}
-       returning suspect_crashes, other_suspects, ${DURABLE}`,
-      [cursor.id, cursor.fence, String(cursor.seq), this.#lease, position],
+       returning suspect_crashes, deaths, ${DURABLE}`,
+      [cursor.id, cursor.fence, String(cursor.seq), this.#lease, ref, String(lane)],
     );
     if (rows.length === 0) return false;
     cursor.seq++;
-    cursor.suspect = position;
     cursor.suspectCrashes = Number(rows[0]![0]);
-    cursor.otherSuspects = suspectsIn(rows[0]![1] ?? null);
+    cursor.suspects = suspectsIn(ref, rows[0]![1] ?? null);
     return true;
   }
 

@@ -70,8 +70,8 @@ export async function rebase(database: Database, names: Names): Promise<RebaseRe
     );
     await sql.query(
       `update ${names.cursor} set prev = $1::text::pg_snapshot, cur = null, fin = null, lo = null, done = 0, floor = $2::text::bigint,
-         owner = null, lease_until = clock_timestamp(), epoch = epoch + 1, token = ${NEW_TOKEN}, seq = seq + 1, crashes = 0, suspect = null, other_suspects = null,
-         wal_lsn = null, ahead = null, stamp = pg_current_xact_id()`,
+         owner = null, lease_until = clock_timestamp(), epoch = epoch + 1, token = ${NEW_TOKEN}, seq = seq + 1, crashes = 0,
+         suspect = null, suspect_crashes = 0, deaths = null, wal_lsn = null, ahead = null, stamp = pg_current_xact_id()`,
       [snapshot![0]!, String(floor)],
     );
     // A relay that begins with the whole log must not meet ids that this server has yet to give out, or gives out now.

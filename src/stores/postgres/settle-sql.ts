@@ -31,7 +31,7 @@ export interface SettleInput {
   settlement: Settlement<LogMessage, PageEnd>;
   progress: Progress;
   lease: string;
-  /** Those among what is settled that were tried alone, by their positions. */
+  /** Positions of suspects that are settled. */
   cleared: readonly string[];
   /** Finish the window and open the next one, if there is anything new: a round trip less for what waits. */
   reopen: boolean;
@@ -88,10 +88,13 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
     `last_write = ${add(settlement.token)}`,
   ];
   if (settlement.clearCrashes) sets.push("crashes = 0");
-  if (input.cleared.includes(cursor.suspect!)) sets.push("suspect = null", "suspect_crashes = 0");
-  const others = input.cleared.filter((position) => cursor.otherSuspects.has(position));
-  if (others.length > 0)
-    sets.push(`other_suspects = nullif(other_suspects - ${add(plainArray(others))}::text[], '{}')`);
+  if (input.cleared.length > 0) {
+    const cleared = add(plainArray(input.cleared));
+    const isCleared = `pg_catalog.abs(suspect) = any (${cleared}::bigint[])`;
+    sets.push(`suspect = case when ${isCleared} then null else suspect end`);
+    sets.push(`suspect_crashes = case when ${isCleared} then 0 else suspect_crashes end`);
+    sets.push(`deaths = nullif(deaths - ${cleared}::text[], '{}')`);
+  }
   const published = settlement.published + input.uncounted;
   if (published > 0) sets.push(`settled = settled + ${published}`);
   if (input.reopen) sets.push("prev = c.cur", "cur = n.cur", "fin = n.fin", "lo = n.lo", "done = 0");
@@ -158,9 +161,13 @@ export function settleStatement(names: Names, input: SettleInput): SettleStateme
   return { text: `with ${parts.join(",\n")}\nselect id, cur, fin, lo, commit_mode from c`, params };
 }
 
-/** What a settlement that was written before left behind; no row: it was not. Parameters: id, token. */
+/**
+ * What a settlement that was written before left behind; no row: it was not. Of a cursor that has changed hands since, or
+ * was rewound, the window is not this owner's: then there is none. Parameters: id, token, fence, seq.
+ */
 export function writtenSql(names: Names): string {
-  return `select c.id, c.cur, c.fin, c.lo from ${names.cursor} c where c.id = $1::text::bigint and c.last_write = $2::text`;
+  const own = `${FENCE} = $3::text and c.seq = $4::text::bigint + 1`;
+  return `select c.id, case when ${own} then c.cur end, c.fin, c.lo from ${names.cursor} c where c.id = $1::text::bigint and c.last_write = $2::text`;
 }
 
 /** Every message of it went out, and the window goes on. */

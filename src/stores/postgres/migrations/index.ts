@@ -12,7 +12,7 @@ import { walSource } from "./0011-wal-source.ts";
 import { enqueueFromSql } from "./0012-enqueue-from-sql.ts";
 import { whatAProcessCanHold } from "./0013-what-a-process-can-hold.ts";
 import { lookUpsByPlace } from "./0014-look-ups-by-place.ts";
-import { otherSuspects } from "./0015-other-suspects.ts";
+import { deathsByMessage } from "./0015-deaths-by-message.ts";
 import type { Migration } from "./migration.ts";
 
 /** In the order in which they are applied. They are code, so that a bundle carries them. */
@@ -31,5 +31,5 @@ export const MIGRATIONS: readonly Migration[] = [
   enqueueFromSql,
   whatAProcessCanHold,
   lookUpsByPlace,
-  otherSuspects,
+  deathsByMessage,
 ];
