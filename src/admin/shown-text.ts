@@ -7,7 +7,7 @@ const MOST_TEXT = 2000;
 const MOST_BODY = 64_000;
 const MASK = "•••";
 
-/** Fields whose values are nobody's business, wherever they stand. */
+/** Fields whose values are not shown, wherever they stand. */
 const SECRET_NAME =
   /(?:^|[^a-z])(?:pass(?:word|wd|phrase)?|pwd|secret|token|authorization|cookie|credentials?|api[-_]?key|private[-_]?key|cvv|cvc|iban|card[-_]?number|pan)s?(?:$|[^a-z])/;
 

@@ -115,7 +115,7 @@ async function openPg(url: DatabaseUrl | undefined, from: string, cwd: string): 
   // The pool takes the URL apart only when it connects, when its errors would pass for those of the server.
   made(from, () => new pg.Client(options));
   const pool = new pg.Pool(options);
-  // A connection that breaks while idle is replaced; whoever needs it next sees the error.
+  // A connection that breaks while idle is replaced; the next query that needs one sees the error.
   pool.on("error", () => undefined);
   return { client: pool, close: () => pool.end() };
 }

@@ -76,7 +76,7 @@ export class Output {
   #send(text: string): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#stdout.write(text, (error) => {
-        if (error) reject(new UnavailableError("Nobody reads stdout any more", { cause: error }));
+        if (error) reject(new UnavailableError("The reader of stdout has gone", { cause: error }));
         else resolve();
       });
     });

@@ -125,7 +125,7 @@ function pathText(path: PayloadIssue["path"]): string {
   }, "payload");
 }
 
-/** Whoever gets one that will not be used must hear its rejection, which would end the process. */
+/** Its rejection is handled here, because the promise is not used: an unhandled one would end the process. */
 function isPromise(value: unknown): boolean {
   if (typeof value !== "object" || value === null || typeof (value as Partial<Promise<unknown>>).then !== "function")
     return false;

@@ -95,7 +95,7 @@ export interface Claim {
   readonly attempts: readonly number[] | undefined;
   /** Errors of those attempts, by message, oldest first; undefined: none. */
   readonly errors?: readonly (readonly AttemptError[])[] | undefined;
-  /** One message, tried alone because owners have died: whoever dies next has it to blame. */
+  /** One message, tried alone because owners have died: if the next owner dies too, this message is to blame. */
   readonly alone: boolean;
   /** How often an owner died with this very message in hand; above 0 only for a message tried alone. */
   readonly crashes: number;
@@ -169,7 +169,7 @@ export interface QueueSession {
   nextRetryAt(): number | undefined;
   /** Monotonic time (ms) at which the next scheduled message is due, if one is known. */
   nextScheduledAt(): number | undefined;
-  /** Gives the lanes back at once, so that nobody waits for the lease to run out. */
+  /** Gives the lanes back at once, so that other processes need not wait for the lease to run out. */
   leave(): Promise<void>;
 }
 
@@ -366,9 +366,9 @@ export interface StoreCapabilities {
 }
 
 /**
- * What an error of the database means: it is away or out of room (`unavailable`), it gave up this transaction for another
- * (`conflict`), it will refuse until somebody changes its set-up (`configuration`), it refused this statement
- * (`statement`). Undefined: not an error of this database.
+ * What an error of the database means: it is away or out of room (`unavailable`), it gave up this transaction for
+ * another (`conflict`), it will refuse until an operator changes its set-up (`configuration`), it refused this
+ * statement (`statement`). Undefined: not an error of this database.
  */
 export type StoreFailure = "unavailable" | "conflict" | "configuration" | "statement";
 

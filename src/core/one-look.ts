@@ -5,7 +5,7 @@ import type { Clock } from "./contracts.ts";
 const GIVEN_UP_MS = 60_000;
 
 /**
- * Asks only when the answer before has come: whoever asks meanwhile waits for that one. So a slow database is not given
+ * Asks only when the answer before has come; questions in between wait for that answer. So a slow database is not given
  * more work with every question.
  */
 export function oneLook<T>(ask: () => Promise<T>, clock: Clock = systemClock): () => Promise<T> {

@@ -1,7 +1,7 @@
 import { LANES } from "../core/lane.ts";
 import type { View } from "./lane-port.ts";
 
-/** A lane that stays free this long is for anyone to take. */
+/** Any process may take a lane that stays free this long. */
 const OPEN_TO_ALL_AFTER_MS = 3000;
 
 export interface BalancePlan {

@@ -198,9 +198,10 @@ export interface LanePort<P extends Part, S extends Stored, M> {
    */
   enter(ongoing: readonly S[]): Promise<Entered<P>>;
   /**
-   * Looks around and renews the lease, ATOMIC for each part, from the database's clock: also one that ran out and nobody
-   * took; one that runs for long yet may be left alone. Never makes a member. `renewed` is false when a part is another's by now, or its progress is not what this
-   * process has written. Throws before it writes where nothing may be written.
+   * Looks at the members and lanes of the relay and renews the lease, ATOMIC for each part, by the database's clock. A
+   * lease that ran out is renewed too, unless another process took the lanes. One that still runs for long may be left
+   * alone. Never makes a member. `renewed` is false when another process owns a part by now, or when its progress is
+   * not what this process has written. Throws before it writes where nothing may be written.
    */
   tend(parts: readonly P[], inHand: readonly S[]): Promise<Tended>;
   /** ATOMIC for each lane: free, or its lease over by the database's clock. Counts a death unless the lane was given. */
@@ -209,8 +210,8 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   give(parts: readonly P[], lanes: readonly number[] | "all"): Promise<void>;
   /**
    * The next new messages, those of blocked keys included, in order within a key and none of a key left out. When it
-   * resolves they are durably committed, nobody else may have them while the fence holds, and that is durable too. With
-   * `alone` the one message is marked before, durably, so that the next owner knows what this one had in hand.
+   * resolves they are durably committed, no other process may have them while the fence holds, and that is durable too.
+   * With `alone` the one message is marked before, durably, so that the next owner knows what this one had in hand.
    */
   readNew(parts: readonly P[], limit: Limit, alone: boolean): Promise<NewPage<P, S, M> | NoPage>;
   /** The same promises for the first messages of these keys; never past one that is not due or cannot be read. */

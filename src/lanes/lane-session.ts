@@ -195,9 +195,9 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     }
     for (const [key, before] of parked) {
       if (!page.complete || found.has(key) || page.later.has(key) || page.died.has(key)) continue;
-      // What was parked meanwhile was not there to be read.
+      // What was parked after the read began is not in this page.
       if (key.parked !== before || key.unwritten > 0) continue;
-      // Somebody has deleted what was parked.
+      // The parked messages were deleted from the database.
       this.#keys.park(key, -before);
       freed.push(key);
     }

@@ -151,7 +151,7 @@ function requireStore(options: unknown): void {
   });
 }
 
-/** Somebody forgot the transaction and passed the message in its place. */
+/** The caller forgot the transaction and passed the message in its place. */
 function looksLikeMessages(value: unknown): boolean {
   return Array.isArray(value) || (typeof value === "object" && value !== null && "type" in value && "payload" in value);
 }

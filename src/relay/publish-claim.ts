@@ -139,7 +139,7 @@ class ClaimPublication {
     this.#failedNow.clear();
     const batch = indices.length === messages.length ? messages : indices.map((i) => messages[i]!);
     const lease = leaseSignal(session, this.#claim, settings.clock, stop.giveUp);
-    // One that is tried alone is waited for: whoever dies has it to blame.
+    // A message that is tried alone is waited for: if the process dies, this message is to blame.
     const told = alone ? undefined : new ToldResults(batch.length);
     let results: Results;
     let thrown: TargetOut | undefined;

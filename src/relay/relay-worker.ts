@@ -252,7 +252,7 @@ export class RelayWorker {
     this.#unsettled.add(settled);
     settled.then(
       () => this.#unsettled.delete(settled),
-      // Kept: whoever waits for it next sees the error. That may take a while, and a loss is told at once.
+      // Kept: the next code that waits for it sees the error. That may take a while, and a lost lease is told at once.
       (error: unknown) => {
         if (errorCode(error) === "lease_lost") this.#tellLost();
       },

@@ -237,7 +237,7 @@ class StandingRelay implements Relay {
     emit({ type: "started", relay: name, owner });
   }
 
-  /** Once: whoever listens takes what was open, such as an outage, for over. */
+  /** Once. Listeners take it that whatever was open, such as an outage, is over. */
   #tellStopped(run: Run): void {
     if (!run.told) return;
     run.told = false;
@@ -280,7 +280,7 @@ class StandingRelay implements Relay {
       onSourceEvent: emit,
     });
     if (run.done.signal.aborted) {
-      // Stopped long since: nobody else would give these lanes back.
+      // Stopped meanwhile: no other code would give these lanes back.
       await session.leave().catch(() => undefined);
       return;
     }
@@ -298,11 +298,11 @@ class StandingRelay implements Relay {
   }
 
   async #leave(): Promise<void> {
-    // First, since nobody may wait for the rest: by then there may be another session.
+    // First, because `stop` may not wait for the rest: by then there may be another session.
     const session = this.#session;
     this.#session = undefined;
     this.#sessionState = undefined;
-    // Whoever cannot say goodbye is replaced when the lease runs out.
+    // When this fails, another process takes the lanes once the lease runs out.
     await session?.leave().catch(() => undefined);
   }
 

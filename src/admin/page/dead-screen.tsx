@@ -311,7 +311,7 @@ function Changes({ params }: { params: Params }): VNode {
   if (value === undefined) return <Loading />;
   if (value.changes.length === 0)
     return (
-      <Empty title="Nobody has changed anything.">
+      <Empty title="Nothing has been changed.">
         <p>
           Requeued, discarded and edited letters, paused, rewound and dropped relays are noted here, with who and why.
         </p>

@@ -163,7 +163,7 @@ export class GroupReader {
     }
   }
 
-  /** Whether a topic has come that nobody was asked to read, or partitions that nobody has. */
+  /** Whether there is a topic, or a number of partitions, for which this member has not joined the group. */
   #isOutgrown(): boolean {
     return [...this.#watch.whole()].some(([name, count]) => this.#joinedFor.get(name) !== count);
   }

@@ -51,7 +51,7 @@ export class KafkaBatch {
   #queues: Queues = new Map();
   /** What follows when all of that is through. */
   readonly #later: Queues[] = [];
-  /** Settles when the client is done with what it was given last, though nobody may wait for it any more. */
+  /** Settles when the client is done with what it was given last, even if no code waits for that any more. */
   idle: Promise<unknown> = Promise.resolve();
 
   constructor(batch: Pick<Batch, "messages" | "signal" | "mayBegin">, settings: KafkaBatchSettings) {

@@ -71,7 +71,7 @@ export class ChannelKeeper {
     return new ConfirmedChannel(await this.#link.open(() => connection.createConfirmChannel(), this.#clock, signal));
   }
 
-  /** Nobody listens to its confirms any more. */
+  /** The confirms of this channel are not needed any more. */
   drop(channel: ConfirmedChannel): void {
     if (this.#channel === channel) this.#channel = undefined;
     void channel.close();

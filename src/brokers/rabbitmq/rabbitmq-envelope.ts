@@ -12,7 +12,7 @@ import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 const AMQP: Transport = {
   cloudEventPrefixes: ["cloudEvents_", "cloudEvents:", "ce-", "ce_"],
   asciiOnly: false,
-  // Copies go to whoever CC and BCC name; what begins with x- is the server's.
+  // Copies go to the queues that CC and BCC name; headers that begin with x- belong to the server.
   reserved: /^(?:b?cc$|x-)/i,
 };
 

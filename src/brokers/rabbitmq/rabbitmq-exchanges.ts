@@ -71,6 +71,6 @@ export class KnownExchanges {
   #missing(exchange: string, cause: unknown): Error {
     const fix = this.#declare ? "Create it" : "Create it, or set declare: true on the publisher";
     if (!this.#met.has(exchange)) return missingExchange(exchange, fix, cause);
-    return new Error(`Somebody has deleted the exchange "${exchange}". ${fix}`);
+    return new Error(`The exchange "${exchange}" was deleted. ${fix}`);
   }
 }

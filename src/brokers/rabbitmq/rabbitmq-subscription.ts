@@ -195,7 +195,7 @@ export class RabbitmqSubscription {
     });
   }
 
-  /** The message comes again though nobody died of it: its connection broke. */
+  /** The message comes again because its connection broke: it did not kill a process. */
   #survived(id: string | undefined): void {
     if (id === undefined) return;
     if (this.#survivals.size >= MAX_SURVIVALS) this.#survivals.clear();

@@ -289,7 +289,7 @@ function filterOf(choice: DeadChoice): DeadFilter {
   return filter;
 }
 
-/** Relays with a command that waits, because nobody runs them. */
+/** Relays with a command that waits, because no process runs them. */
 async function relaysWithoutProcess(admin: Admin, choices: readonly DeadChoice[]): Promise<string[]> {
   const idle = (await admin.relays()).filter(({ dead, lanes }) => dead > 0 && !lanes.some(isLive));
   const waiting: string[] = [];

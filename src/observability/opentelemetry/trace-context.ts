@@ -26,7 +26,7 @@ export function writeTraceContext(context: OtelSpanContext, headers: Record<stri
   if (state !== null) headers["tracestate"] = state;
 }
 
-/** What the headers of a message say, whoever wrote them; undefined when that is no trace. */
+/** What the headers of a message from any sender say; undefined when that is no trace. */
 export function readTraceContext(headers: Headers, api: TraceApi): OtelSpanContext | undefined {
   const { traceparent, tracestate }: { traceparent?: unknown; tracestate?: unknown } = headers;
   const found = typeof traceparent === "string" && traceparent.length <= 200 ? TRACEPARENT.exec(traceparent) : null;

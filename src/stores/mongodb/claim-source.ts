@@ -27,7 +27,7 @@ export interface ReadyPage {
   end: StreamEnd | undefined;
 }
 
-/** "lost": the lease is over, or somebody changed the documents meanwhile. */
+/** "lost": the lease is over, or the documents were changed meanwhile. */
 export type Claimed = ReadyPage | "lost" | undefined;
 
 /**
@@ -73,7 +73,9 @@ export class ClaimSource implements MessageSource {
     }
   }
 
-  /** New messages that nobody else can have: they are held without a write. Undefined: none of them was a message. */
+  /**
+   * New messages that no other process can have: they are held without a write. Undefined: none of them was a message.
+   */
   async streamed(documents: readonly Document[], end: StreamEnd): Promise<Claimed> {
     const readable = await this.#declareUnreadableDead(documents, "ready");
     if (readable === undefined) return "lost";

@@ -139,7 +139,7 @@ function headersOf({ headers }: Document): Headers | undefined {
   return headers as Headers | undefined;
 }
 
-/** Why a document cannot be a message; undefined when it can. Somebody may have edited it by hand. */
+/** Why a document cannot be a message, as after an edit by hand; undefined when it can. */
 export function whyUnreadable(document: Document): string | undefined {
   const { stream, event_type, key, lane, position, payload, payload_format, headers, attempts, status, waits } =
     document;

@@ -219,7 +219,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
   }
 
   async write(part: MongoPart, settlement: MongoSettlement): Promise<boolean> {
-    // Nothing is written for lanes that are another's, not even for those that nobody has taken yet.
+    // Nothing is written for lanes that this process has lost, not even for those that no other process has taken yet.
     if (this.#lease.short && !(await this.#renew(part))) return false;
     const operations = settleOperations(settlement, () => this.#lease.serverNow());
     try {
@@ -270,7 +270,8 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     const [part] = parts;
     if (part === undefined) return null;
     const scope = { lanes: part.lanes, streams: this.#streams };
-    // What is promoted comes by no change stream: whoever goes on from a stored time would let later ones overtake it.
+    // Promoted messages come by no change stream: a process that goes on from a stored time would let later ones
+    // overtake them.
     if (!this.#source.rescan() || (await this.#renew(part))) {
       await promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).catch(unlessSlow);
     }

@@ -13,7 +13,7 @@ export interface LedgerOptions {
   receiptRetentionMs: number;
 }
 
-/** A handler that hangs in its transaction holds its receipt: nobody waits for it longer than this. */
+/** A handler that hangs in its transaction holds its receipt: a failure waits for it no longer than this. */
 const FAIL_WAIT_MS = 2000;
 const FAIL_TRIES = 8;
 const YEAR_MS = 365 * 86_400_000;
@@ -141,7 +141,7 @@ function expiry({ messageId }: Receipt, retentionMs: number): Date {
   if (time === undefined) return new Date(now + retentionMs);
   if (time < now - retentionMs) throw expired(messageId, "is older than the receipts are kept");
   if (time > now + YEAR_MS) throw expired(messageId, "lies more than a year ahead");
-  // A day more than anybody's clock is wrong.
+  // A day more, for a clock that is wrong.
   return new Date(Math.max(time, now) + retentionMs + 86_400_000);
 }
 

@@ -21,7 +21,7 @@ export function createMaintenance({ tables }: { tables: Tables }): Maintenance {
   };
 }
 
-/** A document whose lane was edited away belongs to nobody: it is dead, with the reason. */
+/** A document whose lane was edited away belongs to no owner: it is declared dead, with the reason. */
 async function buryLaneless(tables: Tables, waits: string): Promise<void> {
   const lost = await tables.outbox.find({ waits, lane: { $nin: LANE_NUMBERS } }, { limit: BATCH });
   for (const { _id, lane, relay } of lost) {

@@ -21,8 +21,8 @@ interface Wrong {
 }
 
 /**
- * Collections and indexes. Making them is idempotent, so any number of processes may do it at once; the version, which
- * one of them writes first, tells who did. Indexes that somebody dropped or changed are found and made again.
+ * Collections and indexes. Making them is idempotent, so any number of processes may do it at once. One of them writes
+ * the version first, and so tells that it did. Indexes that were dropped or changed are found and made again.
  */
 export function createMigrator({ database, names, retentionMs }: MigratorOptions): Migrator {
   const wanted = indexesOf(names, { retentionMs });

@@ -26,7 +26,7 @@ export async function storeFigures(tables: Tables): Promise<StoreFigures> {
     storageOf(tables.inbox),
   ]);
   return {
-    // What is done goes by its own time: nobody can hold it back.
+    // Done messages are deleted by their own time: no relay can hold that back.
     relays: relays.map((relay) => ({ ...relay, holdsBackRetention: false })),
     activity,
     scheduled: {

@@ -127,7 +127,7 @@ export class StreamSource implements MessageSource {
   }
 
   async ready(scope: ClaimScope): Promise<Claimed> {
-    // Whoever dies is to blame a message for it, and that has to be a claimed one.
+    // A process that dies must leave a message to blame, and that has to be a claimed one.
     if (scope.alone || this.#rescanDue) this.rescan();
     for (let scans = 0; ;) {
       if (scope.alone) return this.#claims.ready(scope);
@@ -257,7 +257,7 @@ export class StreamSource implements MessageSource {
     return "overdue";
   }
 
-  /** While nothing comes, time goes by all the same: whoever goes on from here need not read through it. */
+  /** While nothing comes, the stored time still moves on: a process that goes on from it need not read that stretch. */
   async #refresh(stream: OpenStream, filter: Document): Promise<void> {
     stream.refreshedAt = this.#options.clock.monotonic();
     // Without such a look the stream is as good as before.

@@ -18,7 +18,7 @@ export class Upkeep {
     this.#clock = clock;
   }
 
-  /** Whether documents of these lanes are in the hands of somebody who is gone. A reload takes them back. */
+  /** Whether a process that is no longer a member holds documents of these lanes. A reload takes them back. */
   async hasForgotten(lanes: readonly number[], { members }: RelayView): Promise<boolean> {
     const { relay, leaseMs } = this.#options;
     const now = this.#clock.monotonic();

@@ -50,7 +50,7 @@ export function startWakeUp(outbox: Table, clock: Clock, wake: () => void, optio
       const again = (error as { code?: unknown }).code !== NOT_SUPPORTED;
       onEvent({ type: "wake_up_lost", error: describeError(error), again });
       if (!again) return;
-      // Relays look at once: what was enqueued meanwhile had nobody to tell of it.
+      // Relays look at once: no signal came for what was enqueued meanwhile.
       wake();
       if (clock.monotonic() - openedAt > BACKOFF.maxMs) failures = 1;
       await clock.sleep(Math.max(50, backoffMs(failures, BACKOFF)), closing.signal);

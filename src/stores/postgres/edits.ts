@@ -14,8 +14,8 @@ import { NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 /**
- * Keeps other contents for a dead letter beside it; rows of the log and of letters stay as they are. What is edited is
- * dead and has no command, and nothing can give it one meanwhile: whoever delivers it afterwards finds the edit.
+ * Keeps other contents for a dead letter beside it; rows of the log and of letters stay as they are. The edited letter
+ * is dead and has no command, and can get none meanwhile, so that every later delivery finds the edit.
  */
 export function editLetter(
   transactions: PlannedTransactions,

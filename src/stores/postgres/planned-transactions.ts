@@ -30,7 +30,7 @@ export const FIRST_ONLY: readonly (readonly [setting: string, value: string])[] 
   ["enable_sort", "off"],
 ];
 
-/** The same for what monitoring asks for again and again: the server gives up by itself what nobody waits for any longer. */
+/** The same for what monitoring asks again and again: the server itself ends a query that takes too long. */
 export const FIGURES: readonly (readonly [setting: string, value: string])[] = [
   ...FIRST_ONLY,
   ["statement_timeout", "30000"],

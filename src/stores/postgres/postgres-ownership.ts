@@ -358,7 +358,9 @@ export class PostgresOwnership {
     return rows.length > 0;
   }
 
-  /** A fresh row for the cursor: the chain of its old versions gets long while somebody holds back vacuum. */
+  /**
+   * A fresh row for the cursor: the chain of its old versions gets long while an open transaction holds back vacuum.
+   */
   async renumber(cursor: Cursor): Promise<boolean> {
     const n = this.#names;
     const columns = `relay, owner, lease_until, ${PROGRESS}, crashes, ${SUSPECTS}, settled, last_write, wal_lsn`;

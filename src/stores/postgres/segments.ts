@@ -65,7 +65,7 @@ export class Segments {
       await this.#createSegment(sql, n + 2n);
       return true;
     });
-    // Whoever drew a position before the switch still holds its lock on the log.
+    // A transaction that drew a position before the switch still holds its lock on the log.
     await this.#options.sql.query(
       `update ${names.segment} s set closed_at = pg_catalog.clock_timestamp(), writers = coalesce((
          select pg_catalog.array_agg(distinct l.virtualtransaction) from pg_locks l

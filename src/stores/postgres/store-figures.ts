@@ -37,7 +37,9 @@ export async function storeFigures(sql: SqlRunner, names: Names, retention: Rete
   };
 }
 
-/** Whoever holds an older segment has not settled the youngest that is due either: its messages are newer still. */
+/**
+ * A relay that holds an older segment has not settled the youngest due one either: that one's messages are newer still.
+ */
 async function retentionHolders(
   sql: SqlRunner,
   names: Names,

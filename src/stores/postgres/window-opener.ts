@@ -25,7 +25,7 @@ export class WindowOpener {
     this.#lease = lease;
   }
 
-  /** Somebody else has tried to open one. */
+  /** A settlement has tried to open one. */
   noteOpened(opened: boolean): void {
     this.#quietOpens = opened ? 0 : 1;
   }

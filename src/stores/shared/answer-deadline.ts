@@ -11,7 +11,7 @@ export async function answeredWithin<T>(answer: Promise<T>, deadlineMs: number):
       reject(new TxboxError("unavailable", `The database did not answer within ${deadlineMs} ms`, { retryable: true }));
     timer = setTimeout(give, deadlineMs);
   });
-  // Whichever comes second has nobody to hear it.
+  // No code waits for the one that comes second: its rejection must not end the process.
   answer.catch(() => undefined);
   try {
     return await Promise.race([answer, late]);

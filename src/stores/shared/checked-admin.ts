@@ -44,7 +44,7 @@ const text: Check = (of, field, value) => {
   return anyText(of, field, value);
 };
 
-/** What a letter says of itself: a field may be empty where somebody edited its document. */
+/** What a letter says of itself: a field may be empty where its document was edited by hand. */
 const anyText: Check = (of, field, value) => {
   if (typeof value !== "string") throw wrong(of, field, value, "a text");
   if (Buffer.byteLength(value) > MAX_TEXT_BYTES)

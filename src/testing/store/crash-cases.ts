@@ -144,7 +144,7 @@ export const crashCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "blames nobody for a death while the message was put down, and counts again when it is picked up",
+    name: "blames no message for a death while it was put down, and counts again when it is picked up",
     async run(context) {
       await enqueue(context, ...numbered(1, 4));
       const seen: [alone: boolean, crashes: number][] = [];

@@ -23,7 +23,7 @@ export interface PartitionSettings {
 
 const BACKOFF = { baseMs: 100, maxMs: 5000 };
 
-/** One partition of a pipeline, with the writer that nobody else can be while it is ours. */
+/** One partition of a pipeline, with its writer: no other process can write while the partition is ours. */
 export class PipelinePartition {
   readonly #settings: PartitionSettings;
   readonly #offsets: GroupOffsets;

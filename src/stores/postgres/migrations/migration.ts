@@ -5,7 +5,10 @@
  */
 export type Migration = PlainMigration | OnlineMigration;
 
-/** Takes a moment and disturbs no one: a new table, a new column. Runs in one transaction with the plain ones beside it. */
+/**
+ * Takes a moment and disturbs no other session: a new table, a new column. Runs in one transaction with the plain ones
+ * beside it.
+ */
 export interface PlainMigration {
   readonly version: number;
   readonly name: string;

@@ -143,7 +143,7 @@ export class ReplicationConnection {
     if (this.#failed === undefined && !this.#closed) this.#sendStatus();
   }
 
-  /** Reads no more for the time being; the server is told all the same that somebody is there. */
+  /** Pauses or resumes reading. Meanwhile the server is still told that the reader is alive. */
   hold(held: boolean): void {
     if (this.#held === held) return;
     this.#held = held;

@@ -98,7 +98,7 @@ export class WalSource {
     return this.#tries.isAble;
   }
 
-  /** The cursor is another's, or nobody knows what became of a write. */
+  /** Another process has the cursor, or it is unknown whether a write took effect. */
   get isLost(): boolean {
     return this.#lost;
   }
@@ -500,7 +500,7 @@ export class WalSource {
     }
     if (slot?.ours !== true) return;
     if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
-    // Nobody is to read it: others of this relay poll.
+    // This process does not want to read it: other processes of the relay poll.
     if (!this.#wanted && slot.activePid === undefined && state.phase === "polling") this.#dropSoon();
   }
 
@@ -521,7 +521,7 @@ export class WalSource {
     this.#state = POLLING;
   }
 
-  /** The relay is no more, so nobody needs the slot. */
+  /** The relay was dropped, so its slot is not needed any more. */
   relayDropped(): void {
     if (this.#left) return;
     this.close();

@@ -35,8 +35,8 @@ export interface WalStreamOptions {
   /** There may be something to take. */
   readonly onNews: () => void;
   /**
-   * The stream can be read no further. `lost`: nobody knows what became of a write. `taken`: the cursor is another's, or
-   * has been moved.
+   * The stream can be read no further. `lost`: it is unknown whether a write took effect. `taken`: another process has
+   * the cursor, or the cursor was moved.
    */
   readonly onEnd: (error: unknown, kind: "failed" | "lost" | "taken" | "behind") => void;
   /** It is not known what became of a settle. */
@@ -53,7 +53,7 @@ const IDLE_BYTES = 1_048_576n;
 const MARK_MS = 10_000;
 /** A relay that cannot keep up for so long is better off with polling. */
 const BEHIND_MS = 3000;
-/** A server that says nothing for so long is not there any more, though nobody has told. */
+/** A server that says nothing for so long counts as gone, although the connection reports no error. */
 const SILENT_MS = 10_000;
 /** After a look that let more messages than this out, the next one comes a moment later. */
 const MANY = 50;
@@ -89,7 +89,7 @@ export class WalStream implements StreamListener {
   #heldSince: number | undefined;
   #delivers = false;
   #failure: unknown;
-  /** An anchor of which nobody knows whether it was written: its token, and the snapshot that the cursor has in that case. */
+  /** An anchor of which it is unknown whether it was written: its token, and the cursor's snapshot if it was. */
   #doubtful: { readonly token: string; readonly prev: string } | undefined;
   #gating = false;
   #anchoring = false;
@@ -153,7 +153,7 @@ export class WalStream implements StreamListener {
     this.#decoded.settled(page, count);
   }
 
-  /** Messages wait that nobody takes. */
+  /** How many messages wait to be taken. */
   get waiting(): number {
     return this.#decoded.waiting;
   }
@@ -192,7 +192,7 @@ export class WalStream implements StreamListener {
     switch (event.kind) {
       case "relation": {
         const places = columnPlaces(event.columns);
-        // Somebody may have added a table of another kind to the publication.
+        // The publication may have been given a table of another kind.
         if (places === undefined) this.#tables.delete(event.oid);
         else this.#tables.set(event.oid, places);
         return;
