@@ -12,7 +12,7 @@ export interface Connection {
   readonly remoteAddress?: string | undefined;
 }
 
-/** Who asks, and what that person may change. */
+/** The person who asks, and what that person may change. */
 export interface Visitor {
   /** Null: the page asks for a name. */
   readonly actor: string | null;

@@ -126,7 +126,7 @@ async function openPglite({ text }: DatabaseUrl, cwd: string): Promise<OpenClien
   return { client: db, close: () => db.close() };
 }
 
-/** What a driver says against a URL is the user's business. */
+/** What a driver says against a URL is an error of usage. */
 function made<T>(from: string, make: () => T): T {
   try {
     return make();

@@ -103,7 +103,7 @@ export class Output {
     this.#stderr.write(`${lines.join("\n")}\n`);
   }
 
-  /** The last words of a command that failed. */
+  /** What a command that failed prints at its end. */
   failure({ code, message, advice, exitCode }: Explanation): void {
     if (this.json) {
       const whole = advice === undefined ? message : `${message}\n${advice}`;

@@ -56,7 +56,7 @@ function ofPayload(
 ): ContractChange[] {
   const earlier = { schema: old.payload, document: before.document };
   const later = { schema: now.payload, document: after.document };
-  // New messages meet consumers of before; old ones are still under way, and come again from the log.
+  // New messages meet consumers that were not changed; old ones are still under way, and come again from the log.
   const forConsumers = misfits(later, earlier);
   const forMessages = misfits(earlier, later);
   const severity = ({ kind }: Misfit): ContractChange["severity"] =>

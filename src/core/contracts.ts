@@ -158,7 +158,10 @@ export interface QueueSession {
    * `running` for it; the new one is settled whenever the attempt ends.
    */
   detach(claim: Claim, index: number): Claim;
-  /** A message tried alone waits for its target: who dies meanwhile did not die of it. `resumeAttempt` before the next try. */
+  /**
+   * A message tried alone waits for its target: a death meanwhile is not its fault. `resumeAttempt` before the next
+   * try.
+   */
   pauseAttempt(claim: Claim): Promise<void>;
   resumeAttempt(claim: Claim): Promise<void>;
   /** This claim will not be settled: every claim in hand is void, and what is not settled is claimed again. */

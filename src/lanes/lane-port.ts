@@ -119,7 +119,7 @@ export interface ParkedPage<S> {
   readonly later: ReadonlyMap<BlockedKey, number>;
   /** Keys that lost messages that can never be read: those are dead by now. How many of each. */
   readonly died: ReadonlyMap<BlockedKey, number>;
-  /** False: a limit was reached, so a key that is missing may have parked messages all the same. */
+  /** False: a limit was reached, so a key that is missing here may still have parked messages. */
   readonly complete: boolean;
 }
 
@@ -221,7 +221,9 @@ export interface LanePort<P extends Part, S extends Stored, M> {
     limit: Limit,
     alone: boolean,
   ): Promise<ParkedPage<S> | Exclude<NoPage, "untidy">>;
-  /** Marks the message that is tried alone, or takes the mark off without forgetting who died of it. DURABLE; false: lost. */
+  /**
+   * Marks the message that is tried alone, or takes the mark off and keeps its count of deaths. DURABLE; false: lost.
+   */
   suspect(part: P, message: S, inHand: boolean): Promise<boolean>;
   /**
    * ALL OR NOTHING, or in pieces that each can be repeated. True when it is written, also by an earlier call with the

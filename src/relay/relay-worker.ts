@@ -238,7 +238,7 @@ export class RelayWorker {
   async #announceDead(claim: Claim, outcomes: Outcome[]): Promise<void> {
     if (outcomes.every(({ status }) => status !== "dead")) return;
     const { settings, session, stop } = this.#context;
-    // Its copy may kill as well: then it goes without.
+    // Its copy for the target of dead letters may kill the process too: then no copy is sent.
     const silent = claim.crashes > settings.maxCrashes ? { ...settings, deadLetters: undefined } : settings;
     const lease = leaseSignal(session, claim, settings.clock, stop.giveUp);
     try {

@@ -184,7 +184,7 @@ class StandingRelay implements Relay {
     try {
       // All that is there now, which only polling can tell.
       await (this.#starting = this.#join(run, "polling"));
-      // Stopped long since.
+      // The relay was stopped meanwhile.
       if (run.done.signal.aborted) return { published: 0, retried: 0, dead: 0, lanes: 0 };
       const worker = this.#worker!;
       if (this.#isStarting(run)) this.#life = "running";

@@ -202,7 +202,7 @@ class Sending {
     } catch (error) {
       return messages.map(() => ({ status: "unavailable", error }));
     }
-    // To send more while this is under way could turn messages of a key around.
+    // Sending more while this is under way could change the order of messages of a key.
     throw this.#gaveUp(messages[0]!, { error: new Error(`no answer within ${patienceMs} ms`) });
   }
 

@@ -222,7 +222,7 @@ export class GroupReader {
     void this.#join();
   };
 
-  /** Who is not heard of for this long loses its partitions, and must notice without being told. */
+  /** A member that the group does not hear of for this long loses its partitions, and must notice that by itself. */
   #checkSession(): void {
     const { clock, sessionTimeoutMs } = this.#settings;
     if (this.#generation === undefined || clock.monotonic() - this.#lastBeat < sessionTimeoutMs) return;
@@ -264,7 +264,7 @@ export class GroupReader {
     ]);
   }
 
-  /** Ends the generation in peace, within a time. */
+  /** Ends the generation in good order, within a time. */
   async #end(): Promise<void> {
     const generation = this.#generation;
     if (generation === undefined) return;

@@ -129,7 +129,10 @@ export class PartitionFetcher {
     }
   }
 
-  /** Something in an answer cannot be read, and spoils all that came with it: whose it is shows when each is alone. */
+  /**
+   * Something in an answer cannot be read, and with it nothing else of the answer: each partition asked for alone shows
+   * which one it is.
+   */
   async #oneByOne(node: number, all: readonly Asked[]): Promise<void> {
     for (const asked of all) {
       if (this.#generation.ending.aborted) return;

@@ -36,7 +36,7 @@ export class ChannelKeeper {
     return this.#channel;
   }
 
-  /** It is no longer used by one of those who got it. */
+  /** One of its users no longer needs it. */
   release(channel: ConfirmedChannel): void {
     if (channel.refused && channel === this.#channel) this.#replace();
     const others = (this.#users.get(channel) ?? 1) - 1;

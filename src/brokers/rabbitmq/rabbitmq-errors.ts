@@ -43,7 +43,7 @@ export function notAsked(error: Error): TxboxError {
   return new TxboxError("invalid_option", error.message, { fix: "Correct the name or argument", cause: error });
 }
 
-/** It is asked for by name and not there: what to do depends on who could have created it. */
+/** It is asked for by name and not there: what to do depends on which side could have created it. */
 export function missingExchange(exchange: string, fix: string, cause?: unknown): PermanentError {
   return new PermanentError(`RabbitMQ has no exchange "${exchange}"`, { field: "exchange", fix, cause });
 }

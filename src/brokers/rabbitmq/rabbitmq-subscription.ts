@@ -48,7 +48,9 @@ export class RabbitmqSubscription {
     this.#window = new ConsumerWindow(settings);
   }
 
-  /** Resolves when messages come. Rejects for what only people can mend; waits while the server is out. */
+  /**
+   * Resolves when messages come. Rejects for an error that only an operator can mend; waits while the server is out.
+   */
   start(): Promise<void> {
     return (this.#connecting = this.#connect(false, (error) => errorCode(error) !== "unavailable"));
   }

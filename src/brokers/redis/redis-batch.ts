@@ -152,7 +152,10 @@ export class RedisBatch {
     }
   }
 
-  /** The server's last word may be lost with the connection: a message that breaks it twice, and alone, is to blame. */
+  /**
+   * The last answer of the server may be lost with the connection: a message that breaks it twice, and alone, is to
+   * blame.
+   */
   async #hasBroken({ index }: Entry): Promise<boolean> {
     const { id } = this.#batch.messages[index]!;
     const suspects = this.#limit?.suspects;

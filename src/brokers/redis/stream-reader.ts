@@ -76,7 +76,7 @@ export abstract class StreamReader {
     const told = await this.held.end();
     this.#ended.abort();
     await this.#running;
-    // From who cannot say goodbye, others take over.
+    // When Redis could not be told, other members take over the entries later.
     if (told) await this.leave(deleteMember).catch(() => undefined);
   }
 
@@ -231,7 +231,7 @@ export abstract class StreamReader {
     }
   }
 
-  /** Who reads meets the same errors and speaks of them. */
+  /** Errors are not reported here: the reading loop meets the same errors and reports them. */
   async #tend(): Promise<void> {
     const { clock } = this.settings;
     await this.keepEntries();

@@ -49,8 +49,8 @@ export function readSampledContext(message: Message, api: TraceApi): OtelSpanCon
 }
 
 /**
- * Whether headers, as JSON, surely name no sampled trace: none at all, or one in the usual form. Who writes letters of the
- * name as escapes, or the name twice, gets no span for it.
+ * Whether headers, as JSON, surely name no sampled trace: none at all, or one in the usual form. A name written with
+ * escapes, or twice, gets no span.
  */
 function isSurelyUnsampled(bytes: Uint8Array, from: number, to: number): boolean {
   const name = find(bytes, from, to);

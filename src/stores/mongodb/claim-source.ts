@@ -44,7 +44,7 @@ export interface MessageSource {
   /** Documents become ready otherwise than by an insert. False: it finds them anyway. */
   rescan(): boolean;
   settled(upTo: StreamEnd): void;
-  /** Up to where all is settled, for the relay's document; undefined: there is no such thing. */
+  /** Up to where all is settled, for the relay's document; undefined: this source has no such time. */
   note(idle: boolean): ResumeNote | undefined;
   close(): void;
 }

@@ -89,8 +89,8 @@ export function createLedger({
         } catch (failure) {
           if (isTimeExpired(failure)) return 0;
           if (!isDuplicateKey(failure)) throw failure;
-          // There is a receipt that the filter left out, or one that another process has just made. The message is given
-          // up for processed by this answer, so a failover must not take it back.
+          // There is a receipt that the filter left out, or one that another process has just made. After this answer
+          // the message counts as processed, so a failover must not take the receipt back.
           const found = await inbox.findOne({ _id }, { readConcern: { level: "majority" } });
           if (found?.["status"] === "processed") return "processed";
           if (attempt === FAIL_TRIES) throw notYetByMajority(failure);

@@ -32,7 +32,10 @@ export interface ResumeNote {
   n: number;
   /** All that was committed before is settled; null: nothing is known. */
   time: ClusterTime | null;
-  /** Void when documents were made ready behind the back of the stream since: then this is not the relay's number. */
+  /**
+   * Void when documents were made ready since in a way that the stream does not show: then the relay has another
+   * number.
+   */
   rescans: number;
 }
 
@@ -170,7 +173,7 @@ export class MongoOwnership {
     });
   }
 
-  /** More time for the one who is at it; undefined when another has gone on with it. */
+  /** More time for the process that creates the relay; undefined when another process has gone on with it. */
   async extendCreation(owner: string): Promise<RelayView | undefined> {
     const until = { $add: ["$$NOW", this.#leaseMs] };
     return this.#change([{ $set: { creating: { owner: literal(owner), until } } }], { "creating.owner": owner });
@@ -207,7 +210,7 @@ export class MongoOwnership {
     ]);
   }
 
-  /** Renews the lease and frees the lanes of those whose lease has run out. */
+  /** Renews the lease and frees the lanes of members whose lease has run out. */
   tend(owner: string, resume?: ResumeNote): Promise<RelayView | undefined> {
     const over = { $and: [{ $lt: ["$$member.lease_until", "$$NOW"] }, { $ne: ["$$member.owner", literal(owner)] }] };
     const expired = { $filter: { input: "$members", as: "member", cond: over } };

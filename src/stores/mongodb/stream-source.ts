@@ -75,7 +75,7 @@ export class StreamSource implements MessageSource {
   readonly #options: StreamSourceOptions;
   readonly #claims: ClaimSource;
   #state: Closed | Scanning | OpenStream = CLOSED;
-  /** How often documents were made ready behind the back of the stream, as far as this is known. */
+  /** How often documents were made ready in a way that the stream does not show, as far as this is known. */
   #rescans = 0;
   #rescanDue = false;
   /** Of notes for the relay's document. */
@@ -274,7 +274,7 @@ export class StreamSource implements MessageSource {
     // One that was edited in any other way is left to a scan, which reads it as it is now.
     const filter = { _id: { $in: ids }, waits: "ready", status: "new" };
     const hint = { _id: 1 };
-    // As a rule all of them are, and a number is sooner told than all their ids.
+    // As a rule all of them are, and a count takes less time than all their ids.
     if ((await outbox.count(filter, { hint })) === doubts.length) return inserts;
     const options = { projection: { _id: 1, position: 1 }, hint, batchSize: doubts.length + 1 };
     const ready = new Set((await outbox.find(filter, options)).map(nameOf));

@@ -4,7 +4,7 @@ import type { Tables } from "./mongodb-names.ts";
 import type { RelayView } from "./mongodb-ownership.ts";
 import { forgotten } from "./take-back.ts";
 
-/** What is seen to now and then while lanes are held. */
+/** Work that is done now and then while lanes are held. */
 export class Upkeep {
   readonly #tables: Tables;
   readonly #options: JoinOptions;

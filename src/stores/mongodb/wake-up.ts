@@ -9,7 +9,10 @@ export interface WakeUpOptions {
   onEvent?: (event: WakeUpEvent) => void;
 }
 
-/** Wakes the relays of this process when another process has enqueued something. Only a hint: polling is the truth. */
+/**
+ * Wakes the relays of this process when another process has enqueued something. It makes them look sooner: they find
+ * all messages by polling too.
+ */
 export interface WakeUp extends AsyncDisposable {
   close(): Promise<void>;
 }

@@ -102,8 +102,9 @@ function named({ relay, id, position }: LetterName): Conditions {
 const KNOWS_EDITS = 10;
 
 /**
- * Processes of before would deliver a letter as it was. While one of them works, nothing is edited; one whose lease is
- * over loses its lanes, and from here on a trigger keeps all of them from taking any of this relay.
+ * Processes of an older version would deliver a letter without its edit. While one of them works, nothing is edited.
+ * One whose lease is over loses its lanes, and from here on a trigger keeps older processes from taking any of this
+ * relay.
  */
 async function keepOutOlder(sql: SqlRunner, names: Names, relay: string): Promise<void> {
   // First the locks, then a look of its own: lanes that were being taken are seen by it.

@@ -192,7 +192,7 @@ function tell(listener: MigrateOptions["onProgress"], progress: Parameters<NonNu
   try {
     listener?.(progress);
   } catch {
-    // Half a migration is worse than a silent one.
+    // A listener that throws must not stop a migration halfway.
   }
 }
 

@@ -68,7 +68,7 @@ const READ_TABLES = [
   "edit",
 ] as const;
 
-/** The schema that this process knows: who knows less delivers no edits, and gets no lanes where there are some. */
+/** The schema that this process knows. An older process delivers no edits, and gets no lanes where there are some. */
 const KNOWN_VERSION = 11;
 
 /** What an integer column can say. */

@@ -142,8 +142,8 @@ export class Segments {
   }
 
   /**
-   * Those who were writing when the segment was closed have ended, or live on as prepared transactions, which get new
-   * names when the server restarts. From here on their transaction ids tell: all are below the horizon.
+   * Transactions that were writing when the segment was closed have ended, or go on as prepared transactions, which get
+   * new names when the server restarts. From here on their transaction ids tell: all are below the horizon.
    */
   async #noteHorizons(): Promise<void> {
     const { sql } = this.#options;

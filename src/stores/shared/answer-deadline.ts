@@ -1,8 +1,8 @@
 import { TxboxError } from "../../core/errors.ts";
 
 /**
- * Gives up on an answer after a while: a connection that died without a word would otherwise hold its caller for ever.
- * Whether the request has arrived is open then, as with any broken connection.
+ * Gives up on an answer after a while: a connection that breaks unnoticed would hold its caller for ever. Whether the
+ * request has arrived is unknown then, as with any broken connection.
  */
 export async function answeredWithin<T>(answer: Promise<T>, deadlineMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;

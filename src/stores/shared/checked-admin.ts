@@ -222,7 +222,7 @@ const LETTER: Checks<LetterName> = { relay: text, id: text, position };
 const anything: Check = (_, __, value) => value;
 const EDIT: Checks<LetterEdit> = { payload: anything, body: anything, headers: anything };
 
-/** As long as people need to say who they are and why, and no longer: they are shown in lists. */
+/** Long enough for people to say who they are and why, and no longer: these texts are shown in lists. */
 const saying =
   (most: number): Check =>
   (of, field, value) => {

@@ -119,7 +119,7 @@ export const ledgerCases: readonly StoreCase[] = [
           await end(tx);
         });
         await assert.rejects(ending, { code: "no_transaction" }, name);
-        // What a handler does with its refusal is its own affair; what follows is in the same transaction or nowhere.
+        // A handler may do what it likes with its refusal; what follows is in the same transaction or nowhere.
         const goingOn = ledger.transaction(async (tx) => {
           await ledger.receive(tx, receipt, "processed");
           await end(tx).catch(() => undefined);

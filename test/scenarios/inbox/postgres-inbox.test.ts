@@ -314,7 +314,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10),
     ]);
     expect(await receipts(old.id)).toEqual([]);
-    // Whoever keeps receipts for longer must not begin the day anew.
+    // A process that keeps receipts for longer must not begin the day anew.
     const before = await effects();
     expect(await bus.deliver(old)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
     expect(await effects()).toEqual(before);
@@ -359,7 +359,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     });
     await inbox.start(bus);
     expect(await bus.deliver(message)).toMatchObject({ status: "failed", error: { code: "handler_timeout" } });
-    // Whoever uses the connection next is not disturbed.
+    // The next user of the connection is not disturbed.
     await Promise.all(
       Array.from({ length: 5 }, () =>
         store.inTransaction(async (_, query) => [await query("select 1"), await sleep(name === "PGlite" ? 0 : 150)]),

@@ -23,7 +23,7 @@ const slot = await serverOrSkip("NATS", () => startNats({ owned: true }));
 await slot.stop();
 
 const DONE: HandleResult = { status: "done" };
-/** Longer than any test may take: whoever waits for it fails. */
+/** Longer than any test may take: a test that waits for it fails. */
 const FOR_EVER_MS = 120_000;
 const numbers = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, i) => from + i);
 const isNak = (payload: unknown): boolean => String(payload).startsWith("-NAK");
@@ -254,7 +254,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     await eventually(async () => expect((await consumerInfo()).ack_floor.stream_seq).toBe(6));
   });
 
-  it("puts aside what has headers that nobody can read, and a message of 10 MB, and goes on", async () => {
+  it("puts aside what has unreadable headers, and a message of 10 MB, and goes on", async () => {
     const { handle, until } = recorder(({ body }) =>
       body.length > 1_000_000 ? { status: "rejected", error: new Error("too much") } : DONE,
     );

@@ -41,7 +41,7 @@ describe.skipIf(!hasPostgres())("an archive is written by one process at a time"
     expect(await archived("txbox.message_0.jsonl.gz")).toHaveLength(50);
   });
 
-  it("a process that slept past its lease harms nothing and blames nobody", async () => {
+  it("a process that slept past its lease harms nothing and reports no failure", async () => {
     await fill(1, 5000);
     await deliver("r");
     const resumed = Promise.withResolvers<void>();

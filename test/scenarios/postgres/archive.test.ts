@@ -173,7 +173,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
   });
 
   it(
-    "a large segment: writing it pauses nobody, dropping it takes less than a second",
+    "a large segment: writing it pauses no writer and no relay, dropping it takes less than a second",
     { timeout: 300_000 },
     async () => {
       const count = isLong ? 1_000_000 : 50_000;

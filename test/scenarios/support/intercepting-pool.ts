@@ -17,7 +17,7 @@ interface Submittable {
   handleError(error: unknown): void;
 }
 
-/** A pool whose user can be answered by somebody else than the database. */
+/** A pool whose user can be answered by the test instead of the database. */
 export function interceptingPool(pool: pg.Pool): InterceptingPool {
   const waiting = new Map<RegExp, { answer: Answer; caught: () => void }>();
 

@@ -129,7 +129,8 @@ export class PipelinePartition {
     const writer = this.#writer;
     this.#writer = undefined;
     await writer?.close();
-    // Who was fenced must not fence in turn, unless the group still counts it among its members.
+    // After another process has fenced this one, it must not fence that process in turn, unless the group still counts
+    // it as a member.
     if (hasApiError(error, "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")) await confirmed(generation.ending);
     if (generation.ending.aborted) return;
     await this.open();

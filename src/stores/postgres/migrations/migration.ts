@@ -26,7 +26,7 @@ export interface OnlineMigration {
 }
 
 export interface Piece {
-  /** For those who wait: "indexing a segment". */
+  /** What an operator who waits is shown: "indexing a segment". */
   readonly title: string;
   readonly sql: string;
   /** A query for how many runs this piece still needs; it is repeated until there is none left. Without: one run. */

@@ -86,7 +86,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   };
 }
 
-/** Ends who reads from it, and drops it. False: it is in use, and may not be taken away or not yet. */
+/** Ends the process that reads from it, and drops it. False: it is in use, and may not be taken away or not yet. */
 export async function dropSlot(sql: SqlRunner, slot: string): Promise<boolean> {
   try {
     await sql.query(

@@ -215,7 +215,7 @@ export class WalSource {
     });
   }
 
-  /** The log is idle, and a window has to be opened all the same so that the slot can be used. */
+  /** The log is idle, but a window has to be opened so that the slot can be used. */
   needsWindow({ prev }: Cursor): boolean {
     const { clock } = this.#options;
     if (this.#state.phase !== "barrier" || parseSnapshot(prev).xmin >= this.#state.after) return false;
