@@ -109,7 +109,7 @@ const { parse, rawJSON } = JSON as unknown as {
   readonly rawJSON: (text: string) => unknown;
 };
 
-/** JSON with numbers as they were written; what is none stays the text that it is. */
+/** JSON with numbers as they were written; a text that is not JSON stays as it is. */
 function parsed(body: string): unknown {
   try {
     return parse(body, (_, value, { source }) =>

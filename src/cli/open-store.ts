@@ -112,7 +112,7 @@ async function openPg(url: DatabaseUrl | undefined, from: string, cwd: string): 
     application_name: "txbox",
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
   };
-  // The pool takes the URL apart only when it connects, when its errors would pass for those of the server.
+  // The pool parses the URL only when it connects, and its errors would look like errors of the server.
   made(from, () => new pg.Client(options));
   const pool = new pg.Pool(options);
   // A connection that breaks while idle is replaced; the next query that needs one sees the error.

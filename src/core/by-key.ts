@@ -46,7 +46,7 @@ class KeyedBatch<M extends Keyed> {
   /** Keys that went through lately, and all others. */
   readonly #good: Waiting<Chain>;
   readonly #other: Waiting<Chain>;
-  /** Those that the relay no longer waits for. */
+  /** Chains that the relay no longer waits for. */
   readonly #passedOn = new Waiting<Chain>([]);
   #running = 0;
   /** The target is out, or the lease is over: nothing more is begun. */

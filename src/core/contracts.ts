@@ -38,7 +38,7 @@ export interface Enqueued {
 /** Writes inside the caller's transaction, in as few round trips as the database allows; never opens one of its own. */
 export interface Writer<Tx> {
   enqueue(tx: Tx, messages: readonly PreparedMessage[]): Promise<Enqueued[]>;
-  /** Serialises writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
+  /** Serialises writers of a key until the transaction ends; for callers that enqueue before they lock their rows. */
   lockKey(tx: Tx, stream: string, key: string): Promise<void>;
   /** Removes a message whose `deliverAt` has not come yet; false when it is too late or unknown. */
   cancel(tx: Tx, id: string): Promise<boolean>;
@@ -392,7 +392,7 @@ export interface Store<Tx = unknown> {
   /** What can be wrong with this database, beside what `diagnose` looks at in every store. */
   readonly checks?: readonly HealthCheck[];
   /**
-   * With the origin `handler`, what a handler can bring about by itself is no outage: a limit of its session, a
+   * With the origin `handler`, errors that a handler can cause by itself are no outage: a limit of its session, a
    * transaction that it made read-only, another server that it could not reach.
    */
   classify(error: unknown, origin?: FailureOrigin): StoreFailure | undefined;

@@ -72,7 +72,7 @@ export interface BatchEvent {
   dead: number;
   /** Not tried, since something before them has to go first, or tried and found their target out: no attempt is counted. */
   waiting: number;
-  /** Those of them whose target is out. */
+  /** Waiting messages whose target is out. */
   unavailable: number;
   ms: number;
 }

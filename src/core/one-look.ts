@@ -1,7 +1,7 @@
 import { systemClock } from "./clock.ts";
 import type { Clock } from "./contracts.ts";
 
-/** After this time an answer is no longer expected: its connection died without a word. */
+/** After this time an answer is no longer expected: its connection broke unnoticed. */
 const GIVEN_UP_MS = 60_000;
 
 /**

@@ -177,7 +177,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     }
     this.#stale = false;
     for (const claim of ongoing) {
-      // What the store has kept for it is taken back by another load.
+      // Another load takes back what the store has kept for it.
       if (!this.#carryOver(claim, stillParked)) this.enterSoon();
     }
     for (const [part, those] of Map.groupBy(empty, ({ lane }) => this.partOf(lane))) {

@@ -21,7 +21,7 @@ export interface Part {
 /** A message as the store knows it. */
 export interface Stored extends Message {
   readonly lane: number;
-  /** The store's own name for it. As texts, those of two messages differ. */
+  /** The name that the store gives it. As texts, the names of two messages differ. */
   readonly ref: unknown;
   /** No message of its key waits behind it: the key cannot be stored. */
   readonly keyless?: boolean;
@@ -80,7 +80,7 @@ export interface Tended {
 export interface Entered<P> {
   readonly parts: readonly P[];
   readonly keys: Iterable<StoredKey>;
-  /** Those of the messages under way that are still parked in lanes of this process, by their references as texts. */
+  /** Messages under way that are still parked in lanes of this process, by their references as texts. */
   readonly ongoing: ReadonlySet<string>;
 }
 
@@ -117,13 +117,13 @@ export interface ParkedPage<S> {
   readonly crashes: number;
   /** Keys whose first message is not due yet, or cannot be had at this moment. */
   readonly later: ReadonlyMap<BlockedKey, number>;
-  /** Keys that lost messages that can never be read: those are dead by now. How many of each. */
+  /** Keys with messages that can never be read and are dead by now: how many of each. */
   readonly died: ReadonlyMap<BlockedKey, number>;
   /** False: a limit was reached, so a key that is missing here may still have parked messages. */
   readonly complete: boolean;
 }
 
-/** What became of a message that did not go out for good. */
+/** The outcome of a message that was neither published nor declared dead. */
 export interface ParkedMessage<S> {
   readonly message: S;
   readonly key: BlockedKey;
@@ -150,7 +150,7 @@ export interface SettledPage<S, M> {
   readonly mark: M;
   /** The leading messages that are settled. */
   readonly messages: readonly S[];
-  /** Those that went out at the first attempt. */
+  /** Messages that went out at the first attempt. */
   readonly published: readonly S[];
   /** False: some are left, for the next owner. */
   readonly complete: boolean;
@@ -237,8 +237,8 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   carryOut(parts: readonly P[]): Promise<void>;
   /** Nothing new is in hand. Puts the store's own progress in order, after `untidy`. */
   tidy(parts: readonly P[]): Promise<void>;
-  /** The same may work in a moment: the connection broke, or the server is about to be back. */
+  /** The same call may work in a moment: the connection broke, or the server is about to be back. */
   isPassing(error: unknown): boolean;
-  /** The server gave up by itself and changed nothing: less is to be asked of it at a time. */
+  /** The server cancelled the statement and changed nothing: ask for less at a time. */
   isSlow(error: unknown): boolean;
 }

@@ -26,7 +26,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   readonly #claims: ClaimsInHand<P, S, M> = new ClaimsInHand();
   readonly #settler: Settler<P, S, M>;
   readonly #hold: LaneHold<P, S, M>;
-  /** Claims of a kind come one after another, those of the two kinds beside each other. */
+  /** Claims of one kind are made one after another; the two kinds run beside each other. */
   readonly #turns: Record<ClaimKind, Mutex> = { new: new Mutex(), retry: new Mutex() };
   #ending = false;
   #left = false;
@@ -372,7 +372,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       throw error;
     });
     this.#paused = view.paused;
-    // Asked about parts of before, an answer says nothing of those that are being loaded.
+    // This look asked about the earlier parts: it says nothing of parts that are being loaded.
     if (generation === this.#hold.generation && !this.#hold.isStale && !this.#hold.isLoading) {
       if (renewed === true) this.#hold.extend(sentAt);
       else if (renewed === false) this.#hold.invalidate();

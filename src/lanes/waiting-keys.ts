@@ -120,7 +120,10 @@ export class WaitingKeys<K extends WaitingKey> {
     }
   }
 
-  /** Takes keys whose time has come, those due for longest first; whichever is not claimed then must be scheduled again. */
+  /**
+   * Takes keys whose time has come, those due for longest first. A key that is not claimed then must be scheduled
+   * again.
+   */
   due(now: number, limit: number, accept: (key: K) => boolean = () => true): K[] {
     // Sets: a key may stand in the queue twice.
     const taken = new Set<K>();

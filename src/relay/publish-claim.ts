@@ -62,7 +62,7 @@ class ClaimPublication {
   readonly #running: { index: number; outcome: Promise<Outcome> }[] = [];
   /** Keys with a message that did not go through: nothing of theirs may follow, unless the stream needs no order. */
   readonly #failed = new Set<string>();
-  /** Those of the present round. */
+  /** Failed keys of the present round. */
   readonly #failedNow = new Set<string>();
 
   constructor(claim: Claim, context: PublicationContext) {

@@ -36,8 +36,8 @@ export interface Relay extends AsyncDisposable {
   /** Resolves when the relay runs, or was stopped meanwhile. Throws at once for what waiting cannot mend, such as a missing schema. */
   start(): Promise<void>;
   /**
-   * Finishes or releases what is in hand, settles it, gives the lanes back and closes the publisher. Default deadline: 10 s.
-   * Throws what closing the publisher threw; the relay is stopped all the same.
+   * Finishes or releases what is in hand, settles it, gives the lanes back and closes the publisher. Default deadline:
+   * 10 s. Throws what closing the publisher threw; the relay is stopped nevertheless.
    */
   stop(options?: { deadlineMs?: number }): Promise<void>;
   /** Publishes what is there now and returns; for cron and serverless. Leaves the publisher open for the next time. */
@@ -57,7 +57,10 @@ export function createRelay(options: RelayOptions): Relay {
 /** Where a relay is in its life; `failed` has ended by itself and may be started anew. */
 type Life = "idle" | "starting" | "running" | "stopping" | "failed";
 
-/** From one start to the next. What a stop has left behind ends with the signals of its own run, and touches no later one. */
+/**
+ * From one start to the next. Work that a stop has left behind ends with the signals of its own run, and touches no
+ * later run.
+ */
 interface Run {
   /** Nothing more is begun. */
   readonly stopping: AbortController;

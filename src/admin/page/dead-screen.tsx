@@ -191,7 +191,7 @@ function Groups({ params }: { params: Params }): VNode {
       <p class="lead">
         {about}
         {plural(total, "dead letter")} of {plural(groups.length, "cause")}
-        {groups.length === 1 ? ": all of them died of the same." : ". Most letters first."}
+        {groups.length === 1 ? ": all of them have the same cause." : ". Most letters first."}
       </p>
       <Rows
         label="Groups of dead letters"

@@ -12,7 +12,7 @@ import type { Troubles } from "./troubles.ts";
 
 export interface FetchSettings {
   readonly consumer: KafkaConsumer;
-  /** What one answer may bring at most; a batch that is larger comes all the same. */
+  /** What one answer may bring at most; a larger batch still comes whole. */
   readonly maxBytes: number;
   readonly clock: Clock;
   readonly watch: TopicWatch;

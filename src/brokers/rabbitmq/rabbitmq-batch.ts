@@ -195,7 +195,7 @@ export class RabbitmqBatch {
     }
   }
 
-  /** One of those that were under way made the server close the channel: fewer at a time, until it is found. */
+  /** One of the messages under way made the server close the channel: fewer at a time, until it is found. */
   #findCulprit(error: unknown, lostByAll: number): void {
     const suspects = this.#lost.sort((a, b) => a - b);
     this.#lost = [];

@@ -26,7 +26,10 @@ export interface EncodedForRabbitmq {
   readonly options: RabbitmqPublish;
 }
 
-/** Properties and headers of a message: what AMQP has a property for is there as well, for those who read those. */
+/**
+ * Properties and headers of a message. Fields for which AMQP has a property are in the properties too, for readers of
+ * those.
+ */
 export function encodeForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): EncodedForRabbitmq {
   const { body } = message;
   const headers = encodeEnvelope(message, format, AMQP, source);

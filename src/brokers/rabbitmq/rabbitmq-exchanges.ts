@@ -16,7 +16,7 @@ export class KnownExchanges {
   readonly #clock: Clock;
   /** The default exchange is always there. */
   #known = new Set<string>([""]);
-  /** Those that were there at some time: should one be missing now, its messages wait. */
+  /** Exchanges that were there at some time: if one is missing now, its messages wait. */
   readonly #met = new Set<string>();
 
   constructor(link: RabbitmqLink, declare: boolean, clock: Clock) {

@@ -163,7 +163,7 @@ class RabbitmqSender {
       }
       const answers = await this.#link.answers(this.#clock, over);
       if (over.aborted || heard !== batch.confirms) continue;
-      // What it still sends would be taken for an answer to later messages.
+      // What it still sends would look like an answer to later messages.
       this.#channels.drop(channel);
       if (answers) batch.skipSilent();
       else batch.giveUp(new UnavailableError(`RabbitMQ confirmed nothing for ${this.#timeoutMs} ms`));

@@ -246,7 +246,7 @@ async function replicated(
   });
 }
 
-/** What was sent may still be done after that: a repeat that comes late, in order in itself. */
+/** Requests that were sent may still take effect after that: a late repeat, in order in itself. */
 async function untilAborted(link: RedisLink, signal: AbortSignal, running: Promise<void>): Promise<void> {
   const aborted = Promise.withResolvers<never>();
   const abort = (): void => {

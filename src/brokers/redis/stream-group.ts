@@ -147,7 +147,7 @@ export class StreamGroup {
     await this.#link.run(COUNT, [this.streamKey], [this.group, this.member, id, String(attempts + 1)]);
   }
 
-  /** Shows that these are being worked on; refused are those that another has taken over. */
+  /** Shows that these are being worked on. Refused: entries that another member has taken over. */
   async touch(ids: readonly string[]): Promise<(Error | undefined)[]> {
     const reply = await this.#link.run(TOUCH, [this.streamKey], [this.group, this.member, ...ids]);
     const lost = new Set((reply as Buffer[]).map(String));

@@ -174,7 +174,7 @@ export class ClaimSource implements MessageSource {
   note(): undefined {}
   close(): void {}
 
-  /** Documents that no message can be made of are dead at once, with the reason; those that are left. */
+  /** Documents that no message can be made of are declared dead at once, with the reason; gives the others. */
   async #declareUnreadableDead(documents: readonly Document[], waits: Waits): Promise<Document[] | undefined> {
     const readable: Document[] = [];
     for (const document of documents) {

@@ -99,7 +99,7 @@ async function setPaused(tables: Tables, changes: Changes, relay: string, paused
   });
 }
 
-/** Its open messages are ready for whichever relay takes their streams next; its dead letters stay. */
+/** Its open messages are ready for the relay that takes their streams next; its dead letters stay. */
 async function drop(tables: Tables, changes: Changes, relay: string): Promise<void> {
   const { relays, outbox } = tables;
   await requireRelay(tables, relay);

@@ -153,7 +153,7 @@ export function whyUnreadable(document: Document): string | undefined {
     return "payload is not JSON text";
   if (headers != null && !isHeaders(headers)) return `headers are ${shown(headers)}`;
   if (!Number.isInteger(attempts)) return `attempts is ${shown(attempts)}`;
-  // What has failed is parked: among the ready ones no claim or settle would ever match it.
+  // A failed message is parked: among the ready ones no claim or settle would ever match it.
   const possible = status === "new" || (status === "failed" && waits !== "ready");
   if (!possible) return `status is ${shown(status)}`;
   if (!(document["created_at"] instanceof Date)) return `created_at is ${shown(document["created_at"])}`;

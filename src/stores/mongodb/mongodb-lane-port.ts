@@ -231,7 +231,8 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     }
     if (!this.#noted.has(settlement)) this.#noteWritten(settlement);
     if (settlement.clearCrashes) await this.#renew(part, true);
-    // Counted with what comes right behind it, if something does; it is written all the same when this fails.
+    // Counted with the write that comes right behind it, if there is one. When this fails, the settlement is written
+    // nevertheless.
     else if (!settlement.isFollowed()) await this.#renew(part).catch(() => undefined);
     return true;
   }
@@ -312,7 +313,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
   }
 }
 
-/** What the server had no time for is done another time. */
+/** Work that the server had no time for is done another time. */
 function unlessSlow(error: unknown): void {
   if (!isTimeExpired(error)) throw error;
 }

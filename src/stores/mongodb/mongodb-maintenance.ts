@@ -10,7 +10,9 @@ const BATCH = 100;
 /** How many letters of older relays get their group in one run. */
 const GROUPED = 50_000;
 
-/** The server deletes what is done and past its time, so what is left is to find documents that no relay would ever see. */
+/**
+ * The server deletes documents that are done and past their time. This finds documents that no relay would ever see.
+ */
 export function createMaintenance({ tables }: { tables: Tables }): Maintenance {
   return {
     async run() {

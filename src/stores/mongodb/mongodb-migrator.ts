@@ -108,7 +108,7 @@ async function createCollection({ db }: Database, name: string): Promise<void> {
   }
 }
 
-/** For mongosh, for those who do not let applications make indexes. */
+/** A script for mongosh, for operators who do not let applications make indexes. */
 function scriptOf(names: Names, wrong: readonly Wrong[], withVersion: boolean): string {
   const collection = (name: string) => `db.getCollection(${JSON.stringify(name)})`;
   const lines = wrong.flatMap(({ collection: name, index, replaces }) => {

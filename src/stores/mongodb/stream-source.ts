@@ -143,7 +143,7 @@ export class StreamSource implements MessageSource {
       } else if (this.#options.clock.monotonic() < this.#failures.nextFrom) {
         return this.#claims.ready(scope);
       } else if (!scope.idle) {
-        // What came by the stream and is not settled yet would be found ready.
+        // Messages that came by the stream and are not settled yet would be found ready.
         return undefined;
       } else {
         await this.#begin(state.settledTo, scope);
@@ -260,7 +260,7 @@ export class StreamSource implements MessageSource {
   /** While nothing comes, the stored time still moves on: a process that goes on from it need not read that stretch. */
   async #refresh(stream: OpenStream, filter: Document): Promise<void> {
     stream.refreshedAt = this.#options.clock.monotonic();
-    // Without such a look the stream is as good as before.
+    // When this look fails, the stream goes on as before.
     const look = await readyAt(this.#options, filter).catch(() => undefined);
     if (look !== undefined && look.last === undefined) stream.settledTo = look.at;
   }

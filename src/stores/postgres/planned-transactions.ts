@@ -38,7 +38,7 @@ export const FIGURES: readonly (readonly [setting: string, value: string])[] = [
 
 /** See `PINNED_PATH`. */
 const PATH = ["search_path", "pg_catalog, pg_temp"] as const;
-/** Rows that row-level security would hide make a statement fail: a part must not be taken for the whole. */
+/** Makes a statement fail when row-level security would hide rows: it must not work on a part of them. */
 const ALL_ROWS = ["row_security", "off"] as const;
 
 /** Transactions with settings of their own. What the server gave up for another transaction is run again. */

@@ -70,7 +70,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly #clock: Clock;
   /** The lease runs until then at least. */
   #leaseUntil = 0;
-  /** What the others were told of the source. */
+  /** What other processes were told of the source. */
   #told: string | undefined;
   #renewedAt = Number.NEGATIVE_INFINITY;
 

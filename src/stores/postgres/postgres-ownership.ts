@@ -53,7 +53,7 @@ export interface RelayView {
   scheduledInMs: number | null;
 }
 
-/** What a relay has to see all of. */
+/** Tables of which a relay has to see all rows. */
 const READ_TABLES = [
   "message",
   "kept_message",
@@ -96,7 +96,7 @@ export interface OwnershipOptions {
   streams: boolean;
 }
 
-/** How new messages come to a process that wants to stream, for those of the same relay and for people. */
+/** How new messages come to a process that wants to stream, shown to processes of the same relay and to people. */
 export interface Source {
   readonly description: string;
   readonly isAble: boolean;
@@ -106,7 +106,7 @@ export interface Source {
 export interface EnteredCursor extends Cursor {
   /** The token of the last settle that was written. */
   lastWrite: string;
-  /** Messages beyond `prev` that are settled all the same: ids by position. */
+  /** Messages beyond `prev` that are settled already: ids by position. */
   ahead: ReadonlyMap<string, string>;
 }
 

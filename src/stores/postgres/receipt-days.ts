@@ -77,7 +77,10 @@ export async function createReceiptDay(
   );
 }
 
-/** Makes the partitions from yesterday to the day after tomorrow, so that no delivery has to; those that were missing. */
+/**
+ * Makes the partitions from yesterday to the day after tomorrow, so that no delivery has to make one. Gives the days
+ * that were missing.
+ */
 export async function createReceiptDays(options: ReceiptDaysOptions): Promise<string[]> {
   const { database, names } = options;
   const days = await database.query(

@@ -210,7 +210,7 @@ export class Segments {
     return "dropped";
   }
 
-  /** Detaching waits for every transaction that uses the log, so it is begun only when those of now have ended. */
+  /** Detaching waits for every transaction that uses the log, so it begins only when the present ones have ended. */
   async #usersEnded(): Promise<boolean> {
     const { sql } = this.#options;
     const users = `select coalesce(pg_catalog.array_agg(distinct virtualtransaction), '{}')::text from pg_locks

@@ -125,7 +125,7 @@ export const publisherCases: readonly PublisherCase[] = [
       assertAllPublished(await publisher.publish(first, never()), 3);
       publisher.prepare?.(unsent);
       publisher.prepare?.(second);
-      // Others than those that were announced.
+      // Other messages than the announced ones.
       const rest = second.slice(1);
       assertAllPublished(await publisher.publish(second.slice(0, 1), never()), 1);
       const publishing = publisher.publish(rest, never());

@@ -94,7 +94,7 @@ export const sharingCases: readonly StoreCase[] = [
       await untilShared(context, [first, second]);
       await first.session.leave();
       await untilShared(context, [second]);
-      // What was split is one again: a process reads with one query.
+      // The cursor that was split is one again: a process reads with one query.
       await enqueue(context, ...round(1));
       await second.take(keys.length);
       await enqueue(context, ...round(2));

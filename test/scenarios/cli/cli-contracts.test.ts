@@ -187,7 +187,7 @@ describe("txbox contracts diff", () => {
     const broken = await run(folder, "contracts diff old contracts");
     expect(broken.code).toBe(6);
     expect(broken.stdout.split("\n")).toEqual([
-      "breaking  order_created: payload.total was removed: consumers of before refuse the message",
+      "breaking  order_created: payload.total was removed: consumers that were not changed refuse the message",
       "breaking  paid was removed: its consumers hear of it no more",
       "",
     ]);

@@ -141,7 +141,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     expect(await receipts(unavailable.id)).toEqual([]);
   });
 
-  it("does not take a missing table of the handler's own for a missing schema", async () => {
+  it("does not confuse a missing table of the handler with a missing schema", async () => {
     const bus = createSubscription();
     await open()
       .on("t", (tx) => run(tx, "select * from nowhere"))
@@ -224,7 +224,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     }
   });
 
-  it("takes whatever a handler throws for a failure", async () => {
+  it("counts everything that a handler throws as a failure", async () => {
     const thrown = [
       Object.create(null),
       { toString: 1 },

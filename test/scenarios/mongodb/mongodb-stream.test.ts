@@ -85,7 +85,7 @@ describe.skipIf(slot.skipped)("beginning to follow the stream", () => {
     await on.enqueue("a1", "a2", "a3");
     const session = await join(on.store, { batch: { messages: 2, bytes: 1_000_000 } });
     const first = await firstClaim(session);
-    // Committed after the look of the scan, and claimed by it all the same.
+    // Committed after the look of the scan, but still claimed by it.
     await on.enqueue("a4");
     const second = await firstClaim(session);
     expect([...contents(first), ...contents(second)]).toEqual(["a1", "a2", "a3", "a4"]);

@@ -232,7 +232,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     expect(events.at(-1)?.type).toBe("recovered");
   });
 
-  it("takes nothing of a new stream for a message that it has had of the old one", async () => {
+  it("does not confuse messages of a new stream with messages of the old one", async () => {
     const hung = Promise.withResolvers<void>();
     const { got, handle, until } = recorder(async ({ key }) => {
       if (key === "hung") await hung.promise;
@@ -248,7 +248,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     await declareConsumer(FOR_EVER_MS);
     const sent = samples(world.stream, ["b"], 6);
     await send(sent);
-    // Its acknowledgement must not be taken for the new message at its place.
+    // Its acknowledgement must not count for the new message at its place.
     hung.resolve();
     await eventually(() => expect(payloadsOf(got, "b")).toEqual(numbers(0, 6)), { timeoutMs: 15_000 });
     await eventually(async () => expect((await consumerInfo()).ack_floor.stream_seq).toBe(6));

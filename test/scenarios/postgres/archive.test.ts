@@ -148,7 +148,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(lines.findIndex((line) => line.startsWith('{"end"'))).toBe(6);
   });
 
-  it("writes over no file of another log, nor takes a damaged one for done", async () => {
+  it("writes over no file of another log, nor counts a damaged one as done", async () => {
     await fill(1, 5);
     await deliver("r");
     await drop(1);

@@ -176,7 +176,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     expect(left).toEqual([]);
   });
 
-  it("because something on the way lost a row: it is not taken for all there is", async () => {
+  it("because something on the way lost a row: the rest does not count as complete", async () => {
     let left = 2;
     const pool = wrappedPool((send, [first, ...rest]) => {
       if (!("handleCopyData" in Object(first))) return send(first, ...rest);

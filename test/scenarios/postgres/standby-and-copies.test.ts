@@ -178,7 +178,7 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
     await copyRows(database.pool, copy.pool);
     pools.use(copy.pool);
     await until(() => codes().includes("restored_copy"), { what: "the refusal" });
-    // Saying goodbye must not make it look sound.
+    // Leaving must not make it look sound.
     await relay.stop();
     events = [];
     const next = create(copy);

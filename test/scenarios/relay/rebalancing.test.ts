@@ -160,7 +160,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
       const odds = await join({ ...env, FAKETIME: wrong }, 30_000);
       await balanced(2);
       const epochs = () => database.query("select id, owner, epoch from txbox.cursor order by id");
-      // Who was given lanes loads anew once, which may come a moment after they are shared.
+      // A process that was given lanes loads anew once, which may come a moment after they are shared.
       let before = await epochs();
       const isCalm = async (): Promise<boolean> => {
         const earlier = before;

@@ -33,7 +33,7 @@ export interface RelaySlotOptions {
   readonly replication: ReplicationSettings;
 }
 
-/** A stream that has so much to catch up with is not resumed, and not gone on with: polling is faster. */
+/** A stream that is this far behind is neither resumed nor continued: polling is faster. */
 export const MOST_BEHIND: number = 64 * 1_048_576;
 /** The server notices only a moment later that its reader has gone. */
 const TRIES = 40;

@@ -152,7 +152,7 @@ export class ReplicationConnection {
     else if (this.#rest === undefined) this.#client.connection!.stream.resume();
   }
 
-  /** Without a goodbye: a server that streams would not answer it. */
+  /** Without closing messages: a server that streams would not answer them. */
   close(): void {
     this.#closed = true;
     clearInterval(this.#timer);

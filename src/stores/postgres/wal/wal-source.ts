@@ -49,7 +49,7 @@ type State =
   | { readonly phase: "ending"; readonly stream: WalStream };
 
 const POLLING: State = { phase: "polling" };
-/** With nothing going out for this long the slot is given up: polling costs the server nothing while it waits. */
+/** When no message goes out for this long, the slot is given up: polling costs the server nothing while it waits. */
 const STUCK_MS = 30_000;
 const GUARD_MS = 5000;
 /** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
@@ -57,8 +57,8 @@ const WINDOW_MS = 50;
 const MOST_WINDOW_MS = 5000;
 
 /**
- * New messages from the server's own log. Polling is where it begins and where it goes back to, whatever happens: the
- * cursor is at every moment one that polling could go on from, and what was delivered beyond it is left out then.
+ * New messages from the server's own log. It begins with polling and goes back to polling whenever something fails. At
+ * every moment polling could go on from the cursor, and leaves out then what was delivered beyond it.
  */
 export class WalSource {
   readonly #options: WalSourceOptions;
@@ -93,7 +93,7 @@ export class WalSource {
     this.#tries = new StreamTries(join.relay, clock, tell);
   }
 
-  /** What the others of the relay are told: whether this process could read a stream, as far as it knows. */
+  /** What other processes of the relay are told: whether this process could read a stream, as far as it knows. */
   get isAble(): boolean {
     return this.#tries.isAble;
   }

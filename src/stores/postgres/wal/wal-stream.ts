@@ -51,7 +51,7 @@ const IDLE_MS = 10_000;
 const IDLE_BYTES = 1_048_576n;
 /** The mark of an anchor comes within this time, or the stream brings nothing any more. */
 const MARK_MS = 10_000;
-/** A relay that cannot keep up for so long is better off with polling. */
+/** A relay that cannot keep up for so long gets its messages faster by polling. */
 const BEHIND_MS = 3000;
 /** A server that says nothing for so long counts as gone, although the connection reports no error. */
 const SILENT_MS = 10_000;
@@ -81,7 +81,7 @@ export class WalStream implements StreamListener {
   #server = "";
   #serverEnd: Lsn = 0n;
   #anchorAtRows = ANCHOR_ROWS;
-  /** To be written though nothing came. */
+  /** How many anchors to write although no message came. */
   #idleAnchors = 0;
   #anchoredAt: number;
   #anchoredEnd: Lsn | undefined;
@@ -107,7 +107,7 @@ export class WalStream implements StreamListener {
     return this.#options.cursor;
   }
 
-  /** What ended it. */
+  /** Throws the error that ended it, if it has ended. */
   throwIfOver(): void {
     if (this.#failure !== undefined) throw new Error(describeError(this.#failure), { cause: this.#failure });
   }
@@ -253,7 +253,7 @@ export class WalStream implements StreamListener {
         const shown = this.#decoded.show(parseSnapshot(row[0]!));
         if (shown > 0) {
           onNews();
-          // Commits come into sight: what still is not waits for no standby yet.
+          // Commits become visible: the others do not wait for a standby yet.
           since = clock.monotonic();
         }
         // Much comes: pages may be larger then, and the primary is asked less often.
@@ -337,7 +337,7 @@ export class WalStream implements StreamListener {
   }
 
   async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
-    // Since it had its turn.
+    // It may have been closed while it waited for its turn.
     if (this.#closed || this.#options.isInDoubt()) return;
     const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
     const token = uuidv7();
