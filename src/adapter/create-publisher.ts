@@ -15,7 +15,7 @@ export interface Batch {
   readonly signal: AbortSignal;
   /** False once the lease is over, a stop has reached its deadline, or the publisher is being closed. Ask before each send. */
   readonly mayBegin: () => boolean;
-  /** Tells a result before the batch is through; undefined where nobody listens. */
+  /** Tells a result before the batch is through; undefined where the relay does not ask for that. */
   readonly onResult: PublishProgress["onResult"] | undefined;
 }
 

@@ -44,7 +44,7 @@ export class EncodedAhead<T extends object> {
     try {
       while (encoded.length < end) encoded.push(this.#encode(messages[encoded.length]!));
     } catch {
-      // It comes up when they are published.
+      // The error is thrown when they are published.
       return;
     }
     if (end < messages.length) setImmediate(() => this.#encodeSome(encoded));

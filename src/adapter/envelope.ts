@@ -60,7 +60,7 @@ function nativeFields(message: Message, transport: Transport): Fields {
 let lastTime = Number.NaN;
 let lastText = "";
 
-/** Messages of one transaction share their time, and writing it out is dear. */
+/** Messages of one transaction share their time, and writing it out is expensive. */
 function isoTime(date: Date): string {
   const time = date.getTime();
   if (time === lastTime) return lastText;
@@ -138,7 +138,7 @@ function open(
     return { ...inside, headers: { ...headers, ...inside.headers, ...others } };
   }
   const all = { ...headers, ...event?.headers };
-  // Of our own events: it was added for those who need one.
+  // Of our own events: it was added for readers that need one.
   if (event?.stream !== undefined && all.contentType === JSON_TYPE) delete all.contentType;
   return { ...event, headers: { ...all, ...others }, body };
 }

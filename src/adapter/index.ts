@@ -1,4 +1,4 @@
-/** What the brokers of txbox share, for those who write another one: see docs/writing-an-adapter.md. */
+/** What the brokers of txbox share, for authors of another one: see docs/writing-an-adapter.md. */
 export { answerWithin } from "./answer-within.ts";
 export { createPublisher, type Batch, type PublisherParts } from "./create-publisher.ts";
 export { createSubscriber, type BeginSubscription } from "./create-subscriber.ts";

@@ -1,7 +1,7 @@
 import { brokenField } from "./field-text.ts";
 
 const BEYOND_ASCII = /[\u007f-\uffff]/;
-/** JSON.parse takes any depth, but who writes it again recurses. */
+/** JSON.parse takes any depth, but writing it again recurses. */
 const MAX_DEPTH = 1000;
 
 /** Fields as one text: JSON of printable ASCII characters only. For brokers that have few headers, or carry little in them. */

@@ -2,7 +2,7 @@ import type { Clock } from "../core/contracts.ts";
 
 /**
  * Calls an action now and then every so many milliseconds; resolves when the signal has aborted and the last call has
- * ended. What the action throws is ignored, since it is called again: tell of it there.
+ * ended. Errors of the action are ignored, since it is called again: report them in the action.
  */
 export async function repeat(
   everyMs: number,

@@ -23,7 +23,7 @@ export function decodeText(text: string, { asciiOnly }: Transport): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    // A percent sign of someone who does not encode.
+    // A percent sign from a sender that does not encode.
     return text;
   }
 }

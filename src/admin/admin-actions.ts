@@ -17,7 +17,7 @@ import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
 
 /** Letters are counted up to here before a question is asked. */
 const COUNTED = 10_000;
-const SEE_WHO = "Somebody else dealt with it. Look at Changes to see who";
+const SEE_WHO = "Another person has dealt with it. Look at Changes to see who";
 const MOST_PER_SECOND = 10_000;
 const CHOICE_FIELDS = ["relay", "stream", "type", "key", "id", "position", "group", "all"];
 const FIELDS = [
@@ -225,7 +225,7 @@ async function tell(
   return { done: [done, ...idle].join(" "), count, job: null };
 }
 
-/** Two people may have the same letter open. A second order would do nothing more, and nobody would know. */
+/** Two people may have the same letter open. The second order would do nothing, without a word about it. */
 async function rejectAsDone(store: Store, action: "requeue" | "discard", choice: DeadChoice): Promise<void> {
   if (choice.position === undefined) return;
   const letters = await store.admin.dead({ ...filterOf(choice), limit: 2 });

@@ -253,7 +253,7 @@ export class AdminApi {
     return answer;
   }
 
-  /** Those who ask within a few seconds get the same. */
+  /** Requests within a few seconds get the same. */
   async #diagnosed(): Promise<Api.DoctorAnswer> {
     if (this.#diagnosis !== undefined && Date.now() - this.#diagnosis.at < DOCTOR_EVERY_MS) return this.#diagnosis;
     return this.#doctor();

@@ -12,7 +12,7 @@ export interface Connection {
   readonly remoteAddress?: string | undefined;
 }
 
-/** Who asks, and what that person may change. */
+/** The person who asks, and what that person may change. */
 export interface Visitor {
   /** Null: the page asks for a name. */
   readonly actor: string | null;
@@ -192,7 +192,7 @@ function isEqual(a: string, b: string): boolean {
   return timingSafeEqual(digest(a), digest(b));
 }
 
-/** Anybody who has the token can make one, so it works with every process that has it too. */
+/** Made from the token alone, so it works with every process that has the same token. */
 function sessionOf(token: string, endsAt: number): string {
   const mac = createHmac("sha256", token).update(`txbox page ${endsAt}`).digest("base64url");
   return `${endsAt}.${mac}`;

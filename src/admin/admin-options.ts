@@ -4,7 +4,7 @@ import { rejectUnknownOptions, requireFunction, requireName } from "../core/opti
 import { ADMIN_ACTIONS, type AdminAction } from "./page-api.ts";
 import type { RedactOption } from "./shown-text.ts";
 
-/** Who is at the page, as the host's own login knows it. */
+/** The person at the page, as the host's own login knows it. */
 export interface AdminUser {
   /** Noted with every change. */
   actor: string;

@@ -113,7 +113,7 @@ class AdminPage {
       const headers = {
         ...SAFE_HEADERS,
         "content-type": "text/event-stream; charset=utf-8",
-        // Who packs it, holds events back until there are many.
+        // A proxy that compresses it holds events back until there are many.
         "cache-control": "no-store, no-transform",
         "x-accel-buffering": "no",
       };

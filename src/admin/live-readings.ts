@@ -5,7 +5,9 @@ import { pause, StoreReader } from "./store-reader.ts";
 import { verdictOf } from "./verdict.ts";
 
 const EVERY_MS = 1000;
-/** A look that takes long is followed by a pause so many times as long: an open page must not weigh on a busy database. */
+/**
+ * A look that takes long is followed by a pause so many times as long: an open page must not burden a busy database.
+ */
 const REST = 40;
 const LONGEST_PAUSE_MS = 15_000;
 const HISTORY_EVERY_MS = 10_000;

@@ -77,7 +77,7 @@ export interface RelayView {
   blockedKeys: number;
   /** Dead letters hold keys until they are requeued or discarded. */
   heldByDead: boolean;
-  /** What one of these letters died of. */
+  /** The error of one of these letters. */
   heldError: string | null;
   dead: number;
   inPerSecond: number | null;

@@ -23,7 +23,7 @@ export interface RedriveOptions extends DeadChoice {
   /** Ends it between two parts: what is requeued stays so. */
   signal?: AbortSignal;
   onProgress?: (progress: RedriveProgress) => void;
-  /** Who does it and why, for the list of changes. */
+  /** The person who does it and why, for the list of changes. */
   by?: Pick<Author, "actor" | "reason">;
 }
 
@@ -126,7 +126,7 @@ class Redrive {
     return systemClock.sleep(ms, this.#options.signal);
   }
 
-  /** Requeues letters part by part; those that it has requeued. */
+  /** Requeues letters part by part; gives the letters that it has requeued. */
   async #requeueAll(pages: AsyncIterable<DeadLetter[]> | Iterable<DeadLetter[]>): Promise<Sent> {
     const sent: Sent = new Map();
     for await (const page of pages) {
@@ -165,7 +165,7 @@ class Redrive {
     }
   }
 
-  /** Waits until each letter is through or dead. Those that died again and are still meant, in order. */
+  /** Waits until each letter is through or dead. Gives the letters that died again and are still meant, in order. */
   async #deadAgain(sent: Sent): Promise<DeadLetter[]> {
     const open = new Map(sent);
     for (;;) {

@@ -16,7 +16,7 @@ export interface RelayMemory {
   sawFlow: boolean;
   /** A dead letter holds a key. */
   heldByDead: boolean;
-  /** What one of them died of. */
+  /** The error of one of them. */
   heldError: string | null;
   stateSince: { state: RelayState; at: number } | null;
 }

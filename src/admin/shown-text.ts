@@ -7,7 +7,7 @@ const MOST_TEXT = 2000;
 const MOST_BODY = 64_000;
 const MASK = "•••";
 
-/** Fields whose values are nobody's business, wherever they stand. */
+/** Fields whose values are not shown, wherever they stand. */
 const SECRET_NAME =
   /(?:^|[^a-z])(?:pass(?:word|wd|phrase)?|pwd|secret|token|authorization|cookie|credentials?|api[-_]?key|private[-_]?key|cvv|cvc|iban|card[-_]?number|pan)s?(?:$|[^a-z])/;
 
@@ -109,7 +109,7 @@ const { parse, rawJSON } = JSON as unknown as {
   readonly rawJSON: (text: string) => unknown;
 };
 
-/** JSON with numbers as they were written; what is none stays the text that it is. */
+/** JSON with numbers as they were written; a text that is not JSON stays as it is. */
 function parsed(body: string): unknown {
   try {
     return parse(body, (_, value, { source }) =>

@@ -203,5 +203,5 @@ export class StoreReader {
   }
 }
 
-/** For those who wait between two looks. */
+/** A pause between two looks. */
 export const pause: (ms: number, signal: AbortSignal) => Promise<void> = (ms, signal) => systemClock.sleep(ms, signal);

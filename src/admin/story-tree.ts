@@ -67,7 +67,7 @@ function byTime(known: ReadonlyMap<string, StoryPlace[]>) {
   return (a: string, b: string): number => time(a) - time(b) || (a < b ? -1 : 1);
 }
 
-/** Headers may be anyone's: only what can be an id is one. */
+/** Any sender may have written the headers: only what can be an id is one. */
 export function causeOf(places: readonly StoryPlace[] | undefined): string | undefined {
   for (const { headers } of places ?? []) {
     const cause = textOrNull(headers.causationId, MAX_ID);

@@ -4,7 +4,7 @@ import { shellWord } from "../core/pasted.ts";
 
 const RANK: readonly Level[] = ["bad", "attention", "unknown", "good"];
 
-/** What stops most comes first among those of one level. */
+/** Of causes of one level, the one that stops most comes first. */
 const KINDS = [
   "store",
   "out",

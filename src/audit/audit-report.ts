@@ -38,7 +38,7 @@ export interface AuditReport extends Record<AuditOutcome, number> {
   unsent: number;
   /** The relay was told to leave them out: a new start, a rewind to now, a rebase. */
   skipped: number;
-  /** Without a receipt, and too old for one to be kept: nobody knows. */
+  /** Without a receipt, and too old for one to be kept: it is unknown whether it was received. */
   unjudged: number;
   /** Set when `since` is earlier: messages from before this time may be gone from the log. */
   keptSince: Date | null;

@@ -12,7 +12,7 @@ export interface AuthorValues {
   readonly reason?: string;
 }
 
-/** Who was named by the flags; undefined: nobody. */
+/** The author that the flags name; undefined: none. */
 export function authorOf({ actor, reason }: AuthorValues): { actor?: string; reason?: string } | undefined {
   if (actor === undefined && reason === undefined) return undefined;
   return { ...(actor === undefined ? {} : { actor }), ...(reason === undefined ? {} : { reason }) };

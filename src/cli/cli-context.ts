@@ -173,7 +173,7 @@ export class CliContext implements AsyncDisposable {
     const { config } = await this.loadConfig();
     const chosen = this.#chosen(config);
     if (chosen !== undefined) return this.#openOther(chosen, "--store");
-    // DATABASE_URL is everybody's: a store that the configuration built is meant more.
+    // Many tools use DATABASE_URL: a store that the configuration built comes first.
     const url = this.#urls().find(({ from }) => config.store === undefined || from !== "DATABASE_URL");
     const fromPgEnvironment = this.#fromPgEnvironment();
     return openStore({

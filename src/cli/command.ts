@@ -48,7 +48,7 @@ export interface ParsedCommand {
   readonly run: (context: CliContext) => Promise<number | void>;
 }
 
-/** A command whose flags are its own business. */
+/** A command with flags of any kind. */
 export interface Command extends Omit<CommandSpec<Flags>, "run"> {
   readonly parse: (argv: readonly string[]) => ParsedCommand;
 }

@@ -112,10 +112,10 @@ async function openPg(url: DatabaseUrl | undefined, from: string, cwd: string): 
     application_name: "txbox",
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
   };
-  // The pool takes the URL apart only when it connects, when its errors would pass for those of the server.
+  // The pool parses the URL only when it connects, and its errors would look like errors of the server.
   made(from, () => new pg.Client(options));
   const pool = new pg.Pool(options);
-  // A connection that breaks while idle is replaced; whoever needs it next sees the error.
+  // A connection that breaks while idle is replaced; the next query that needs one sees the error.
   pool.on("error", () => undefined);
   return { client: pool, close: () => pool.end() };
 }
@@ -126,7 +126,7 @@ async function openPglite({ text }: DatabaseUrl, cwd: string): Promise<OpenClien
   return { client: db, close: () => db.close() };
 }
 
-/** What a driver says against a URL is the user's business. */
+/** What a driver says against a URL is an error of usage. */
 function made<T>(from: string, make: () => T): T {
   try {
     return make();

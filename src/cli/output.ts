@@ -76,7 +76,7 @@ export class Output {
   #send(text: string): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#stdout.write(text, (error) => {
-        if (error) reject(new UnavailableError("Nobody reads stdout any more", { cause: error }));
+        if (error) reject(new UnavailableError("The reader of stdout has gone", { cause: error }));
         else resolve();
       });
     });
@@ -103,7 +103,7 @@ export class Output {
     this.#stderr.write(`${lines.join("\n")}\n`);
   }
 
-  /** The last words of a command that failed. */
+  /** What a command that failed prints at its end. */
   failure({ code, message, advice, exitCode }: Explanation): void {
     if (this.json) {
       const whole = advice === undefined ? message : `${message}\n${advice}`;

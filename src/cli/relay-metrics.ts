@@ -26,7 +26,7 @@ interface MetricsFlags {
 export async function metricsOf(flags: MetricsFlags, { cwd, output }: CliContext): Promise<RelayMetrics | undefined> {
   if (flags.metrics === undefined) return undefined;
   if (flags.once === true) {
-    const message = "--metrics goes with a relay that runs on: with --once it ends before anybody asks";
+    const message = "--metrics goes with a relay that runs on: with --once it ends before the metrics can be read";
     throw new UsageError(message, { command: "relay" });
   }
   const address = listenAddress("--metrics", flags.metrics, "relay");

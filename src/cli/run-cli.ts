@@ -23,7 +23,7 @@ export interface CliOptions {
 export async function runCli(options: CliOptions): Promise<void> {
   const { argv } = options;
   const output = new Output({ json: hasSwitch(argv, "--json"), verbose: hasSwitch(argv, "--verbose") });
-  // Whoever read our output has gone, as in `txbox status | head`; the write that failed tells those who must know.
+  // The reader of our output may go, as in `txbox status | head`; the write that failed tells the code that must know.
   process.stdout.on("error", () => undefined);
   process.stderr.on("error", () => undefined);
   printSafely(output);
@@ -73,7 +73,7 @@ export async function runCommandLine(options: CliOptions, output: Output): Promi
   }
 }
 
-/** What Node would print by itself, of errors that nobody caught and of warnings, may hold passwords and escapes too. */
+/** What Node would print by itself, of uncaught errors and of warnings, may hold passwords and escapes too. */
 function printSafely(output: Output): void {
   process.on("uncaughtException", (error) => {
     output.failure({ exitCode: EXIT.failed, code: "failed", message: `Unexpected: ${describeError(error)}` });

@@ -2,7 +2,7 @@ import { hideSecrets } from "../core/hide-secrets.ts";
 
 const HIDDEN = "…";
 
-/** Takes passwords out of what is printed about a failure, whoever wrote the text: drivers, brokers, configurations. */
+/** Takes passwords out of what is printed about a failure, also in texts of drivers, brokers and configurations. */
 export class Secrets {
   readonly #known = new Set<string>();
 

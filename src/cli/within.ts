@@ -1,7 +1,7 @@
 /** What `within` gives instead of a value when the time is over. */
 export const LATE: unique symbol = Symbol("late");
 
-/** The promise's value, or LATE after this time. What the promise does after that is its own business. */
+/** The promise's value, or LATE after this time. What the promise does after that is ignored. */
 export async function within<T>(ms: number, promise: Promise<T>): Promise<T | typeof LATE> {
   promise.catch(() => undefined);
   let timer: NodeJS.Timeout | undefined;

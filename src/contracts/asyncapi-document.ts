@@ -107,7 +107,7 @@ export function readAsyncapi(document: unknown, name: string): Description {
   return { events, document };
 }
 
-/** Whether a document may be written anew: one that somebody wrote by hand may not. */
+/** Whether a document may be overwritten: one that was written by hand may not. */
 export function isGenerated(document: unknown): boolean {
   return isObject(document) && document["x-generator"] === GENERATOR;
 }

@@ -34,7 +34,7 @@ function ofEvent(old: DescribedEvent, now: DescribedEvent): ContractChange[] {
   const changes: ContractChange[] = [];
   const event = old.type;
   if (old.stream !== now.stream) {
-    const says = `went from the stream "${old.stream}" to "${now.stream}": who reads the old one hears of it no more`;
+    const says = `went from the stream "${old.stream}" to "${now.stream}": consumers of the old one do not get it any more`;
     changes.push({ event, severity: "breaking", says });
   }
   if (now.version < old.version) {
@@ -56,7 +56,7 @@ function ofPayload(
 ): ContractChange[] {
   const earlier = { schema: old.payload, document: before.document };
   const later = { schema: now.payload, document: after.document };
-  // New messages meet consumers of before; old ones are still under way, and come again from the log.
+  // New messages meet consumers that were not changed; old ones are still under way, and come again from the log.
   const forConsumers = misfits(later, earlier);
   const forMessages = misfits(earlier, later);
   const severity = ({ kind }: Misfit): ContractChange["severity"] =>
@@ -70,7 +70,7 @@ function ofPayload(
 
 /** A consumer that was not changed refuses new messages. */
 function newRefused({ kind, what }: Misfit): string {
-  const who = "consumers of before refuse the message";
+  const who = "consumers that were not changed refuse the message";
   switch (kind) {
     case "required":
       return `was always there, and may be missing now: ${who}`;
@@ -90,7 +90,7 @@ function newRefused({ kind, what }: Misfit): string {
 
 /** A consumer that was changed refuses messages that were written before. */
 function oldRefused({ kind, what }: Misfit): string {
-  const who = "messages of before are refused";
+  const who = "older messages are refused";
   switch (kind) {
     case "absent":
       return "is new, and optional";

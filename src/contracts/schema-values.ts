@@ -32,7 +32,7 @@ export function valueFits(value: unknown, schema: Readonly<Record<string, unknow
   return Number.isInteger(value / (limit("multipleOf") ?? value)) || value === 0;
 }
 
-/** Some patterns are of another dialect: nobody can tell. */
+/** A pattern of another dialect cannot be judged: it counts as no match. */
 function matches(pattern: string, value: string): boolean {
   try {
     return new RegExp(pattern).test(value);

@@ -137,7 +137,7 @@ export interface DeadLetter extends Message {
   lastError: string;
   errors: AttemptError[];
   diedAt: Date;
-  /** Equal for letters of a relay that died of the same, see DeadGroup. */
+  /** Equal for letters of a relay with the same kind of error, see DeadGroup. */
   group: string;
   /** It has other contents than it was enqueued with: `original` has those. */
   edited: boolean;
@@ -157,7 +157,10 @@ export interface DeadFilter {
   group?: string;
 }
 
-/** Dead letters of a relay that died of the same: of one type, with errors that differ in numbers, ids and quotes only. */
+/**
+ * Dead letters of a relay that died of the same kind of error: of one type, with errors that differ in numbers, ids and
+ * quotes only.
+ */
 export interface DeadGroup {
   group: string;
   relay: string;

@@ -46,7 +46,7 @@ class KeyedBatch<M extends Keyed> {
   /** Keys that went through lately, and all others. */
   readonly #good: Waiting<Chain>;
   readonly #other: Waiting<Chain>;
-  /** Those that the relay no longer waits for. */
+  /** Chains that the relay no longer waits for. */
   readonly #passedOn = new Waiting<Chain>([]);
   #running = 0;
   /** The target is out, or the lease is over: nothing more is begun. */
@@ -111,7 +111,7 @@ class KeyedBatch<M extends Keyed> {
     }
   }
 
-  /** Nobody waits for these any more: they are begun when those are through that take long. */
+  /** The relay no longer waits for these: they begin when slow ones before them are through. */
   #passOn(): void {
     while (this.#other.size > 0) {
       const chain = this.#other.next();
@@ -145,7 +145,7 @@ class KeyedBatch<M extends Keyed> {
         try {
           result = await this.#each(this.#messages[index]!);
         } catch (error) {
-          // Nobody hears of the others any more: what were begun now would be sent again.
+          // The results of the others are lost with this error: what began now would be sent again.
           this.#out = true;
           throw error;
         } finally {

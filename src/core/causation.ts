@@ -30,7 +30,7 @@ export function inheritedCausation(): Causation | undefined {
   const context = current.getStore();
   if (context === undefined) return undefined;
   const { headers } = context;
-  // Other producers may mean something else by these names, or mean harm: only what can be handed down is.
+  // Other producers may use these names for something else, or to do harm: only valid values are handed down.
   return {
     correlationId: textOrNull(headers.correlationId) ?? context.id,
     causationId: textOrNull(context.id, 200) ?? undefined,

@@ -63,7 +63,7 @@ export function safeListener<Event>(
  * keep what belongs to it. Listeners may bind a context to the beginning, as tracing does.
  */
 export interface Operation<Told extends object> {
-  /** Whether anybody listens: if not, nothing needs to be put together. */
+  /** Whether there is a listener: if not, nothing needs to be put together. */
   readonly isHeard: boolean;
   /** Runs between both events. The work may add to the object what came of it; how long it took, and what it threw, come by themselves. */
   run<T>(told: Told, work: () => Promise<T>): Promise<T>;

@@ -22,7 +22,7 @@ export class NewerVersionError extends UnavailableError {
 
   constructor({ type, version: known }: EventContract, version: number) {
     super(`${type} has version ${version}, and this process knows it up to version ${known}`, {
-      // Other types go on meanwhile. One name for all of them: versions are what strangers say.
+      // Other types go on meanwhile. All newer versions share one route, because any sender may write any version.
       route: `${type} after version ${known}`,
       fix: "It waits for a process that knows it: bring the new version out",
     });
@@ -49,7 +49,7 @@ export function readPayload(contract: EventContract, headers: Headers, payload: 
   });
 }
 
-/** Brokers may carry it as text. Who says nothing means the first. */
+/** Brokers may carry it as text. A message without a version has the first one. */
 function versionOf(type: string, given: unknown): number {
   if (given === undefined || given === null) return 1;
   const version = typeof given === "string" && /^\d{1,15}$/.test(given) ? Number(given) : given;
@@ -125,7 +125,7 @@ function pathText(path: PayloadIssue["path"]): string {
   }, "payload");
 }
 
-/** Whoever gets one that will not be used must hear its rejection, which would end the process. */
+/** Its rejection is handled here, because the promise is not used: an unhandled one would end the process. */
 function isPromise(value: unknown): boolean {
   if (typeof value !== "object" || value === null || typeof (value as Partial<Promise<unknown>>).then !== "function")
     return false;

@@ -38,7 +38,7 @@ export interface Enqueued {
 /** Writes inside the caller's transaction, in as few round trips as the database allows; never opens one of its own. */
 export interface Writer<Tx> {
   enqueue(tx: Tx, messages: readonly PreparedMessage[]): Promise<Enqueued[]>;
-  /** Serialises writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
+  /** Serialises writers of a key until the transaction ends; for callers that enqueue before they lock their rows. */
   lockKey(tx: Tx, stream: string, key: string): Promise<void>;
   /** Removes a message whose `deliverAt` has not come yet; false when it is too late or unknown. */
   cancel(tx: Tx, id: string): Promise<boolean>;
@@ -95,7 +95,7 @@ export interface Claim {
   readonly attempts: readonly number[] | undefined;
   /** Errors of those attempts, by message, oldest first; undefined: none. */
   readonly errors?: readonly (readonly AttemptError[])[] | undefined;
-  /** One message, tried alone because owners have died: whoever dies next has it to blame. */
+  /** One message, tried alone because owners have died: if the next owner dies too, this message is to blame. */
   readonly alone: boolean;
   /** How often an owner died with this very message in hand; above 0 only for a message tried alone. */
   readonly crashes: number;
@@ -158,7 +158,10 @@ export interface QueueSession {
    * `running` for it; the new one is settled whenever the attempt ends.
    */
   detach(claim: Claim, index: number): Claim;
-  /** A message tried alone waits for its target: who dies meanwhile did not die of it. `resumeAttempt` before the next try. */
+  /**
+   * A message tried alone waits for its target: a death meanwhile is not its fault. `resumeAttempt` before the next
+   * try.
+   */
   pauseAttempt(claim: Claim): Promise<void>;
   resumeAttempt(claim: Claim): Promise<void>;
   /** This claim will not be settled: every claim in hand is void, and what is not settled is claimed again. */
@@ -169,7 +172,7 @@ export interface QueueSession {
   nextRetryAt(): number | undefined;
   /** Monotonic time (ms) at which the next scheduled message is due, if one is known. */
   nextScheduledAt(): number | undefined;
-  /** Gives the lanes back at once, so that nobody waits for the lease to run out. */
+  /** Gives the lanes back at once, so that other processes need not wait for the lease to run out. */
   leave(): Promise<void>;
 }
 
@@ -366,9 +369,9 @@ export interface StoreCapabilities {
 }
 
 /**
- * What an error of the database means: it is away or out of room (`unavailable`), it gave up this transaction for another
- * (`conflict`), it will refuse until somebody changes its set-up (`configuration`), it refused this statement
- * (`statement`). Undefined: not an error of this database.
+ * What an error of the database means: it is away or out of room (`unavailable`), it gave up this transaction for
+ * another (`conflict`), it will refuse until an operator changes its set-up (`configuration`), it refused this
+ * statement (`statement`). Undefined: not an error of this database.
  */
 export type StoreFailure = "unavailable" | "conflict" | "configuration" | "statement";
 
@@ -389,7 +392,7 @@ export interface Store<Tx = unknown> {
   /** What can be wrong with this database, beside what `diagnose` looks at in every store. */
   readonly checks?: readonly HealthCheck[];
   /**
-   * With the origin `handler`, what a handler can bring about by itself is no outage: a limit of its session, a
+   * With the origin `handler`, errors that a handler can cause by itself are no outage: a limit of its session, a
    * transaction that it made read-only, another server that it could not reach.
    */
   classify(error: unknown, origin?: FailureOrigin): StoreFailure | undefined;

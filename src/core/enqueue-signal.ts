@@ -18,7 +18,7 @@ export function notifyEnqueued(store: object): void {
 export function onEnqueued(store: object, listener: Listener): () => void {
   let those = listeners.get(store);
   if (those === undefined) listeners.set(store, (those = new Set()));
-  // Called from within somebody's handler, the listener must not take on what that is handling.
+  // Called from within a handler, the listener must not take on the context of that handler.
   const bound = AsyncResource.bind(listener);
   those.add(bound);
   return () => void those.delete(bound);

@@ -27,8 +27,8 @@ const HEX = /\b0x[\da-f]+\b/gi;
 const NUMBER = /[+-]?\d+(?:[.,:_]\d+)*/g;
 
 /**
- * Which dead letters died of the same: 12 hexadecimal digits that are equal for messages of one type whose errors differ
- * only in numbers, ids, addresses and quoted values. The same in every store and every version that has no other text here.
+ * The group of a dead letter: 12 hexadecimal digits that are equal for messages of one type whose errors differ only in
+ * numbers, ids, addresses and quoted values. The same in every store and every version that has no other text here.
  */
 export function errorGroup(type: string, error: string): string {
   return createHash("sha256")

@@ -119,7 +119,7 @@ function textOf(error: unknown): string {
   }
 }
 
-/** What `fetch` and others throw says only in its cause what has happened. */
+/** Errors of `fetch` and others tell only in their cause what has happened. */
 function why({ message, cause }: Error): string {
   const reason = reasonOf(cause);
   return reason === undefined || message.includes(reason) ? "" : ` (${reason})`;

@@ -72,7 +72,7 @@ export interface BatchEvent {
   dead: number;
   /** Not tried, since something before them has to go first, or tried and found their target out: no attempt is counted. */
   waiting: number;
-  /** Those of them whose target is out. */
+  /** Waiting messages whose target is out. */
   unavailable: number;
   ms: number;
 }
@@ -162,7 +162,7 @@ export type ReconcilerEvent =
   /** The query or the database failed; it is tried again at the next turn. */
   | { type: "failed"; error: string };
 
-/** What a run of maintenance tells, whoever asked for it: a relay, a command, the application. */
+/** What a run of maintenance tells. A relay, a command or the application may have asked for it. */
 export type MaintenanceEvent =
   | { type: "done"; store: string; report: MaintenanceReport; ms: number }
   | { type: "failed"; store: string; error: string; ms: number };

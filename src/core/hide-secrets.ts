@@ -13,7 +13,9 @@ const URL_REST = /[^\s"'`<>]*[^\s"'`<>,.;:)]/y;
 const PASSWORD_PAIR =
   /((?:password|passwd|passphrase|pwd|secret|token)["'`]?\s*[=:]\s*)(?:'(?:[^'\\]|\\[^])*'|"(?:[^"\\]|\\[^])*"|`[^`]*`|[^\s,;&'"`]+)/gi;
 
-/** Takes URLs and passwords out of a text about a failure, whoever wrote it: drivers, brokers, configurations. */
+/**
+ * Takes URLs and passwords out of a text about a failure, also one that a driver, a broker or a configuration wrote.
+ */
 export function hideSecrets(text: string): string {
   return hideUrls(text).replaceAll(PASSWORD_PAIR, (_, name: string) => `${name}${HIDDEN}`);
 }

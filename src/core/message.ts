@@ -4,7 +4,7 @@ import type { FromJson } from "./from-json.ts";
 /** Payload type by message type: `{ order_created: Order }`, as a type or an interface. */
 export type EventMap = object;
 
-/** The map of those who name none: any type, any payload. */
+/** The map of callers that name none: any type, any payload. */
 export type AnyEvents = Record<string, unknown>;
 
 /** A step of the chain of causes: which module handled what when it enqueued the next message. */

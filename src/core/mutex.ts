@@ -1,4 +1,4 @@
-/** One after another: each begins when the one before has ended, whatever became of it. */
+/** Runs tasks one after another: each begins when the one before has ended, with or without an error. */
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 

@@ -1,11 +1,11 @@
 import { systemClock } from "./clock.ts";
 import type { Clock } from "./contracts.ts";
 
-/** After this time an answer is no longer expected: its connection died without a word. */
+/** After this time an answer is no longer expected: its connection broke unnoticed. */
 const GIVEN_UP_MS = 60_000;
 
 /**
- * Asks only when the answer before has come: whoever asks meanwhile waits for that one. So a slow database is not given
+ * Asks only when the answer before has come; questions in between wait for that answer. So a slow database is not given
  * more work with every question.
  */
 export function oneLook<T>(ask: () => Promise<T>, clock: Clock = systemClock): () => Promise<T> {

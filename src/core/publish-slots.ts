@@ -107,7 +107,7 @@ export class PublishSlots {
         this.#look();
         this.#watch();
       },
-      // Those that are too long already wait for a place.
+      // Messages that have taken too long already wait for a place.
       leftMs > 0 ? leftMs : LONG_MS,
     );
     this.#timer.unref();

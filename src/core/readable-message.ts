@@ -2,7 +2,7 @@ import { isCausationPath } from "./causation.ts";
 import { describeError } from "./errors.ts";
 import type { Message } from "./message.ts";
 
-/** Why a message cannot be read: what is stored is none that an outbox wrote. Undefined when it can. */
+/** Why a message cannot be read: its row was not written by an outbox. Undefined when it can. */
 export function whyUnreadable(message: Message): string | undefined {
   try {
     void message.body;

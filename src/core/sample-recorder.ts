@@ -53,7 +53,7 @@ export class SampleRecorder {
   }
 
   #plan(): void {
-    // Nobody waits for it, and it keeps no process alive.
+    // No code waits for it, and it keeps no process alive.
     this.#timer ??= setTimeout(() => void this.#write(), this.#pauseMs).unref();
   }
 

@@ -3,8 +3,8 @@ import type { MessageInfo, MessageStatus, ReceiptInfo } from "./admin.ts";
 /** Looking for messages, and for what became of them: page by page, each page within a budget. */
 
 /**
- * Which messages to show, newest first, each as often as there are relays for it. What is scheduled has no place in the
- * log yet: it comes last, or where its time of enqueueing puts it.
+ * Which messages to show, newest first, each as often as there are relays for it. A scheduled message has no place in
+ * the log yet: it comes last, or where its time of enqueueing puts it.
  */
 export interface MessageSearch {
   /** This field and the next four are found by an index, however long the log is. */
@@ -18,7 +18,7 @@ export interface MessageSearch {
   type?: string;
   status?: MessageStatus;
   relay?: string;
-  /** Enqueued from `since` on and before `until`. What was scheduled may count by when it was due as well. */
+  /** Enqueued from `since` on and before `until`. A scheduled message may count by the time when it was due as well. */
   since?: Date;
   until?: Date;
   /** `next` of the page before, of the same search. */

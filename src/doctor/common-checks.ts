@@ -69,7 +69,7 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
     },
     {
       name: "dead_letters",
-      looksAt: "dead letters that nobody dealt with for a day",
+      looksAt: "dead letters that have waited for a decision for a day",
       needs: "tables",
       run: async () => {
         const relays = (await admin.relays()).filter(({ dead }) => dead > 0);

@@ -58,7 +58,7 @@ export class HandlerRegistry<Tx> {
     this.#handlers.set(type, handler as HandlerFunction<Tx>);
   }
 
-  /** Undefined when messages of this type are none of this consumer's business. */
+  /** Undefined when this consumer does not handle messages of this type. */
   find(type: string | undefined): HandlerFunction<Tx> | undefined {
     const handler = type === undefined ? undefined : this.#handlers.get(type);
     if (handler === undefined && this.#unknownTypes === "reject") {

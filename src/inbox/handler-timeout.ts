@@ -1,6 +1,6 @@
 import { TxboxError } from "../core/errors.ts";
 
-/** How long the transaction of an overdue handler may take to roll back before nobody waits for it. */
+/** How long the transaction of an overdue handler may take to roll back before the inbox stops waiting for it. */
 const GRACE_MS = 1000;
 
 /** A deadline for one delivery: its receipt, then its handler, and a little later the transaction they run in. */
@@ -48,7 +48,7 @@ export class HandlerDeadline {
         reject(error);
       };
       this.#startTimer();
-      // Cleared before whoever waits goes on, and perhaps begins the next step.
+      // Cleared before the waiting code goes on, and perhaps begins the next step.
       running.then(
         (value) => {
           this.#onLate = undefined;

@@ -163,7 +163,7 @@ export function createInbox<Map extends EventMap = AnyEvents, Tx = SqlTransactio
       : inline.process(message, handler, signal);
   }
 
-  /** Whatever goes wrong with a message, its neighbours in a batch must not suffer. */
+  /** A message that goes wrong must not harm the others of its batch. */
   const safely = (message: IncomingMessage, signal: AbortSignal, how: HandleOperation["how"]): Promise<Attempt> =>
     attempt(message, signal, how).catch((error: unknown) => ({ status: "failed", error }));
   const arrival = mode === "stored" ? "store" : "inline";
@@ -220,7 +220,9 @@ const CHECK_MS = 5000;
 /** A stop waits no longer for its last sample. */
 const FLUSH_MS = 1000;
 
-/** What waiting cannot mend is said at once. A database that is away at the moment is no reason not to start. */
+/**
+ * An error that waiting cannot mend is thrown at once. A database that is away at the moment is no reason not to start.
+ */
 async function saidNow(check: Promise<void> | undefined, store: Pick<Store, "classify">): Promise<void> {
   const over = new AbortController();
   try {

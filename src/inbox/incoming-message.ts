@@ -2,7 +2,7 @@ import { TxboxError } from "../core/errors.ts";
 import type { IncomingMessage } from "../core/message.ts";
 import { textOrNull } from "../core/text-or-null.ts";
 
-/** Throws for what somebody without types may hand in. */
+/** Throws for what a caller without types may hand in. */
 export function requireIncoming(message: IncomingMessage): void {
   const { body, headers } = message ?? {};
   const isBody = typeof body === "string" || (body as unknown) instanceof Uint8Array;

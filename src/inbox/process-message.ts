@@ -130,7 +130,7 @@ export class MessageProcessor<Tx> {
     }
   }
 
-  /** Spares the database what is known to be in its ledger. */
+  /** Does not ask the database for a receipt that is known to be in its ledger. */
   #filtered(receipt: Receipt, status: "received" | "processed", run: () => Promise<Handled>): () => Promise<Handled> {
     const { filter } = this.#options;
     if (filter === undefined) return run;
@@ -162,7 +162,7 @@ export class MessageProcessor<Tx> {
       if (attempts === "processed") return { status: "done", handled: "duplicate" };
       return verdict.status === "failed" && attempts >= maxAttempts ? { status: "rejected", error } : verdict;
     } catch (recording) {
-      // Who cannot even record is cut off from the database: the message is not to blame.
+      // If even the failure cannot be recorded, the database is out of reach: the message is not to blame.
       return judgeFailure(recording, false, store).status === "unavailable"
         ? { status: "unavailable", error }
         : verdict;
@@ -184,7 +184,7 @@ export class MessageProcessor<Tx> {
   }
 }
 
-/** Whatever goes wrong while a message is read is the message's fault, never that of the database. */
+/** An error while a message is read is the fault of the message, never of the database. */
 function read<T>(open: () => T): T {
   try {
     return open();

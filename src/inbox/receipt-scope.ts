@@ -9,7 +9,7 @@ const MAX_SOURCE_BYTES = 200;
 /** The name under which a consumer keeps the receipt of a message. No consumer's own name has an @. */
 export function receiptHolder(consumer: string, scope: ReceiptScope, message: IncomingMessage): string {
   if (scope === "consumer") return consumer;
-  // Without a broker there is no stranger: the stream is what the own store says.
+  // Without a broker there is no foreign sender: the stream comes from the own store.
   const source = message.source ?? message.stream ?? "";
   const short = source === "" ? "" : textOrNull(source, MAX_SOURCE_BYTES);
   return `${consumer}@${short ?? `sha256:${createHash("sha256").update(source, "utf16le").digest("hex")}`}`;

@@ -1,7 +1,7 @@
 import { LANES } from "../core/lane.ts";
 import type { View } from "./lane-port.ts";
 
-/** A lane that stays free this long is for anyone to take. */
+/** Any process may take a lane that stays free this long. */
 const OPEN_TO_ALL_AFTER_MS = 3000;
 
 export interface BalancePlan {
@@ -34,7 +34,8 @@ export function planBalance({
     else own.push(lane);
   }
   const ranked = [...lanesOf].toSorted(([a, x], [b, y]) => x.length - y.length || (a < b ? -1 : 1));
-  // The richest of them keeps what it has; of equals, the last by name.
+  // A share that is rounded up goes to a process with many lanes, which so keeps what it has; of equals, to the last by
+  // name.
   const shares = ranked.map(([owner, own], i) => {
     const share = together ? (i === ranked.length - 1 ? LANES : 0) : Math.floor((LANES + i) / ranked.length);
     const excess = own.length - share;

@@ -2,14 +2,15 @@ import type { Part } from "./lane-port.ts";
 
 /** From this many deaths on, the owner is careful. */
 const CAREFUL_FROM = 2;
-/** After so many messages that went well it is as healthy as any other. */
+/** After this many messages that went well, an owner counts as healthy again. */
 export const TRUSTED_AFTER = 336;
-/** After a single death, after so many. */
+/** The same after a single death. */
 const SURE_AFTER = 16;
 
 /**
- * How many messages a careful owner takes at a time, after `tried` went well: single ones, so that the one that kills is
- * known, then ever more, so that many deaths of other causes do not make it slow. Undefined: as many as ever.
+ * How many messages a careful owner takes at a time, after `tried` went well. First single ones, so that the message
+ * that kills is known; then more each time, so that deaths of other causes do not keep it slow. Undefined: as many as
+ * ever.
  */
 export function carefulLimit(crashes: number, tried: number): number | undefined {
   if (crashes < CAREFUL_FROM || tried >= TRUSTED_AFTER) return undefined;
@@ -50,14 +51,14 @@ export class Caution<P extends Part> {
   }
 
   /**
-   * Deaths are counted for this part, and it has shown since that it is healthy. What was in hand at the time has to have
-   * ended: it may be what takes long to kill.
+   * Deaths are counted for this part, and messages have gone well since. Those in hand at that time must have ended:
+   * one of them may take long to kill.
    */
   isProven(part: P, oldestInHand: number): boolean {
     return (this.#crashes.get(part) ?? 0) > 0 && this.#trustedAt !== undefined && oldestInHand > this.#trustedAt;
   }
 
-  /** Parts with deaths to their count. */
+  /** Parts with a count of deaths above 0. */
   get suspicious(): P[] {
     return [...this.#crashes].flatMap(([part, crashes]) => (crashes > 0 ? [part] : []));
   }

@@ -22,9 +22,9 @@ export interface Memory<P extends Part, S extends Stored, M> {
 }
 
 /**
- * A process's hold on its lanes. What is in memory is of one load: when its fence falls or an answer is lost, it is loaded
- * anew and every claim of before is void. What changes lanes or keys is a chore, done between claims and followed by a load.
- * Loads and chores are for callers that keep claims from being made meanwhile.
+ * The lanes that a process holds. Its memory comes from one load. When the fence no longer holds or an answer is lost,
+ * everything is loaded anew and all earlier claims are void. Work that changes lanes or keys is a chore: it is done
+ * between claims and followed by a load. The caller of a load or a chore keeps claims from being made meanwhile.
  */
 export class LaneHold<P extends Part, S extends Stored, M> {
   readonly #port: LanePort<P, S, M>;
@@ -39,7 +39,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
   /** Since when chores wait for claims in hand. */
   #choresSince: number | undefined;
   #loading = false;
-  /** Attempts that go on while chores are done; what is reported of them waits for the end of those. */
+  /** Attempts that go on while chores are done; their outcomes wait until the chores have ended. */
   #carried: { readonly claims: Set<LaneClaim<P, S, M>>; readonly done: Promise<void> } | undefined;
 
   constructor(port: LanePort<P, S, M>, options: JoinOptions, clock: Clock, memory: Memory<P, S, M>) {
@@ -58,7 +58,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     return this.#generation;
   }
 
-  /** What is in memory does not hold. */
+  /** The memory is no longer valid. */
   get isStale(): boolean {
     return this.#stale;
   }
@@ -82,7 +82,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     return this.#validUntil;
   }
 
-  /** The lease was renewed by a question that was sent then. */
+  /** The lease was renewed by a request that was sent at that time. */
   extend(sentAt: number): void {
     this.#validUntil = Math.max(this.#validUntil, sentAt + this.#options.leaseMs * USABLE);
   }
@@ -97,12 +97,12 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     return claim.generation === this.#generation || this.#carried?.claims.has(claim) === true;
   }
 
-  /** For an attempt that goes on while chores are done: their end. */
+  /** Resolves when the chores have ended, for an attempt that goes on meanwhile. */
   carriedOver(claim: LaneClaim<P, S, M>): Promise<void> | undefined {
     return this.#carried?.claims.has(claim) === true ? this.#carried.done : undefined;
   }
 
-  /** Part of a claim in hand: should chores be under way, it outlives them as well. */
+  /** It is part of a claim in hand: if chores are under way, it goes on during them too. */
   carry(claim: LaneClaim<P, S, M>): void {
     this.#carried?.claims.add(claim);
   }
@@ -114,7 +114,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     this.#memory.settler.drop(leaseLost(this.#options.relay));
   }
 
-  /** What is in memory no longer holds: the next claim loads everything anew. */
+  /** The memory is no longer valid: the next claim loads everything anew. */
   invalidate(): void {
     this.#stale = true;
     this.#validUntil = 0;
@@ -156,7 +156,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
       const entered = await this.#port.enter([...new Set(messages)]);
       // Given up meanwhile: then this load is void as well.
       if (generation !== this.#generation) return;
-      // What was asked while it was loaded was asked about the parts of before.
+      // Questions that were asked during the load are about the earlier parts.
       this.#generation++;
       this.#load(entered, ongoing);
       this.extend(sentAt);
@@ -177,7 +177,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     }
     this.#stale = false;
     for (const claim of ongoing) {
-      // What the store has kept for it is taken back by another load.
+      // Another load takes back what the store has kept for it.
       if (!this.#carryOver(claim, stillParked)) this.enterSoon();
     }
     for (const [part, those] of Map.groupBy(empty, ({ lane }) => this.partOf(lane))) {
@@ -186,8 +186,8 @@ export class LaneHold<P extends Part, S extends Stored, M> {
   }
 
   /**
-   * An attempt that goes on is settled as ever if its messages are still parked in lanes of this process: to make it again
-   * would send what may be on its way already. Otherwise it is void: true when nothing of it is left here.
+   * An attempt that goes on is settled as usual if its messages are still parked in lanes of this process: a new
+   * attempt could send them twice. Otherwise it is void: true when none of its messages is left here.
    */
   #carryOver(claim: LaneClaim<P, S, M>, stillParked: ReadonlySet<string>): boolean {
     const entries = claim.messages.flatMap((message) => {

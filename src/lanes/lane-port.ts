@@ -21,7 +21,7 @@ export interface Part {
 /** A message as the store knows it. */
 export interface Stored extends Message {
   readonly lane: number;
-  /** The store's own name for it. As texts, those of two messages differ. */
+  /** The name that the store gives it. As texts, the names of two messages differ. */
   readonly ref: unknown;
   /** No message of its key waits behind it: the key cannot be stored. */
   readonly keyless?: boolean;
@@ -80,7 +80,7 @@ export interface Tended {
 export interface Entered<P> {
   readonly parts: readonly P[];
   readonly keys: Iterable<StoredKey>;
-  /** Those of the messages under way that are still parked in lanes of this process, by their references as texts. */
+  /** Messages under way that are still parked in lanes of this process, by their references as texts. */
   readonly ongoing: ReadonlySet<string>;
 }
 
@@ -117,13 +117,13 @@ export interface ParkedPage<S> {
   readonly crashes: number;
   /** Keys whose first message is not due yet, or cannot be had at this moment. */
   readonly later: ReadonlyMap<BlockedKey, number>;
-  /** Keys that lost messages that can never be read: those are dead by now. How many of each. */
+  /** Keys with messages that can never be read and are dead by now: how many of each. */
   readonly died: ReadonlyMap<BlockedKey, number>;
-  /** False: a limit was reached, so a key that is missing may have parked messages all the same. */
+  /** False: a limit was reached, so a key that is missing here may still have parked messages. */
   readonly complete: boolean;
 }
 
-/** What became of a message that did not go out for good. */
+/** The outcome of a message that was neither published nor declared dead. */
 export interface ParkedMessage<S> {
   readonly message: S;
   readonly key: BlockedKey;
@@ -150,7 +150,7 @@ export interface SettledPage<S, M> {
   readonly mark: M;
   /** The leading messages that are settled. */
   readonly messages: readonly S[];
-  /** Those that went out at the first attempt. */
+  /** Messages that went out at the first attempt. */
   readonly published: readonly S[];
   /** False: some are left, for the next owner. */
   readonly complete: boolean;
@@ -198,9 +198,10 @@ export interface LanePort<P extends Part, S extends Stored, M> {
    */
   enter(ongoing: readonly S[]): Promise<Entered<P>>;
   /**
-   * Looks around and renews the lease, ATOMIC for each part, from the database's clock: also one that ran out and nobody
-   * took; one that runs for long yet may be left alone. Never makes a member. `renewed` is false when a part is another's by now, or its progress is not what this
-   * process has written. Throws before it writes where nothing may be written.
+   * Looks at the members and lanes of the relay and renews the lease, ATOMIC for each part, by the database's clock. A
+   * lease that ran out is renewed too, unless another process took the lanes. One that still runs for long may be left
+   * alone. Never makes a member. `renewed` is false when another process owns a part by now, or when its progress is
+   * not what this process has written. Throws before it writes where nothing may be written.
    */
   tend(parts: readonly P[], inHand: readonly S[]): Promise<Tended>;
   /** ATOMIC for each lane: free, or its lease over by the database's clock. Counts a death unless the lane was given. */
@@ -209,8 +210,8 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   give(parts: readonly P[], lanes: readonly number[] | "all"): Promise<void>;
   /**
    * The next new messages, those of blocked keys included, in order within a key and none of a key left out. When it
-   * resolves they are durably committed, nobody else may have them while the fence holds, and that is durable too. With
-   * `alone` the one message is marked before, durably, so that the next owner knows what this one had in hand.
+   * resolves they are durably committed, no other process may have them while the fence holds, and that is durable too.
+   * With `alone` the one message is marked before, durably, so that the next owner knows what this one had in hand.
    */
   readNew(parts: readonly P[], limit: Limit, alone: boolean): Promise<NewPage<P, S, M> | NoPage>;
   /** The same promises for the first messages of these keys; never past one that is not due or cannot be read. */
@@ -220,7 +221,9 @@ export interface LanePort<P extends Part, S extends Stored, M> {
     limit: Limit,
     alone: boolean,
   ): Promise<ParkedPage<S> | Exclude<NoPage, "untidy">>;
-  /** Marks the message that is tried alone, or takes the mark off without forgetting who died of it. DURABLE; false: lost. */
+  /**
+   * Marks the message that is tried alone, or takes the mark off and keeps its count of deaths. DURABLE; false: lost.
+   */
   suspect(part: P, message: S, inHand: boolean): Promise<boolean>;
   /**
    * ALL OR NOTHING, or in pieces that each can be repeated. True when it is written, also by an earlier call with the
@@ -234,8 +237,8 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   carryOut(parts: readonly P[]): Promise<void>;
   /** Nothing new is in hand. Puts the store's own progress in order, after `untidy`. */
   tidy(parts: readonly P[]): Promise<void>;
-  /** The same may work in a moment: the connection broke, or the server is about to be back. */
+  /** The same call may work in a moment: the connection broke, or the server is about to be back. */
   isPassing(error: unknown): boolean;
-  /** The server gave up by itself and changed nothing: less is to be asked of it at a time. */
+  /** The server cancelled the statement and changed nothing: ask for less at a time. */
   isSlow(error: unknown): boolean;
 }

@@ -14,7 +14,9 @@ import { Settler } from "./settler.ts";
 /** Errors of `tend` after which nothing in hand counts. */
 const FATAL = new Set(["relay_dropped", "restored_copy", "row_security", "standby"]);
 
-/** A relay process's work on its lanes, the same over every store: what it claims and settles, and its look around. */
+/**
+ * A relay process's work on its lanes, the same over every store: it claims, settles, and looks at the other processes.
+ */
 export class LaneSession<P extends Part, S extends Stored, M> implements QueueSession {
   readonly #port: LanePort<P, S, M>;
   readonly #options: JoinOptions;
@@ -24,7 +26,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   readonly #claims: ClaimsInHand<P, S, M> = new ClaimsInHand();
   readonly #settler: Settler<P, S, M>;
   readonly #hold: LaneHold<P, S, M>;
-  /** Claims of a kind come one after another, those of the two kinds beside each other. */
+  /** Claims of one kind are made one after another; the two kinds run beside each other. */
   readonly #turns: Record<ClaimKind, Mutex> = { new: new Mutex(), retry: new Mutex() };
   #ending = false;
   #left = false;
@@ -55,7 +57,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
         if (port.isSlow(error)) this.#askForLess();
         this.#hold.invalidate();
       },
-      // Only what could be written shows that it was not too much.
+      // Only a write that succeeds shows that the batch was not too large.
       onWritten: () => (this.#limit = Math.min(options.batch.messages, this.#limit * 2)),
     });
     const memory = { keys: this.#keys, caution: this.#caution, claims: this.#claims, settler: this.#settler };
@@ -115,7 +117,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     try {
       return await (kind === "new" ? this.#claimNew() : this.#claimParked());
     } catch (error) {
-      // Something may have been claimed though the answer was lost. What is in hand is settled first, or it would go again.
+      // Something may have been claimed although the answer was lost. Messages in hand are settled first: otherwise
+      // they would be sent again.
       this.#hold.enterSoon();
       throw error;
     }
@@ -195,9 +198,9 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     }
     for (const [key, before] of parked) {
       if (!page.complete || found.has(key) || page.later.has(key) || page.died.has(key)) continue;
-      // What was parked meanwhile was not there to be read.
+      // What was parked after the read began is not in this page.
       if (key.parked !== before || key.unwritten > 0) continue;
-      // Somebody has deleted what was parked.
+      // The parked messages were deleted from the database.
       this.#keys.park(key, -before);
       freed.push(key);
     }
@@ -266,7 +269,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   // ── Settling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
   admit(claim: LaneClaim<P, S, M>): readonly boolean[] | "all" {
-    // Its settle would be refused, so whatever it let out would go out again.
+    // Its settle would be refused, so what it publishes would be published again.
     if (!this.isCurrent(claim)) return claim.messages.map(() => false);
     if (claim.kind === "retry" || this.#keys.size === 0) return "all";
     return claim.messages.map((message) => !this.#keys.has(message));
@@ -369,7 +372,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       throw error;
     });
     this.#paused = view.paused;
-    // Asked about parts of before, an answer says nothing of those that are being loaded.
+    // This look asked about the earlier parts: it says nothing of parts that are being loaded.
     if (generation === this.#hold.generation && !this.#hold.isStale && !this.#hold.isLoading) {
       if (renewed === true) this.#hold.extend(sentAt);
       else if (renewed === false) this.#hold.invalidate();
@@ -383,7 +386,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (this.#hold.hasChores || this.#ending) return;
     const { take, give } = planBalance(view);
     if (take.length > 0) this.#hold.plan(() => this.#port.take(take));
-    // A careful owner keeps its lanes: what kills must not be met by an owner that knows nothing of it.
+    // A careful owner keeps its lanes: a message that kills must not reach an owner that is not careful.
     if (give.length > 0 && this.#caution.limit === undefined)
       this.#hold.plan(() => this.#port.give(this.#hold.parts, give));
     if (view.commands) this.#hold.plan(() => this.#port.carryOut(this.#hold.parts));
@@ -416,7 +419,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   async leave(): Promise<void> {
     this.#ending = true;
     await this.#settler.idle();
-    // What is reported from now on comes too late: others may have it before it is written.
+    // Outcomes reported from now on come too late: another process may have the messages before they are written.
     this.#hold.void();
     await this.#exclusively(async () => {
       this.#left = true;

@@ -1,6 +1,6 @@
 import type { Outcome } from "../core/contracts.ts";
 
-/** Of keys that fail again at once. */
+/** So many keys in one claim where they fail again at once. */
 const FEW = 32;
 /** An attempt that takes so long leaves the database alone meanwhile. */
 const SLOW_MS = 40;

@@ -17,7 +17,7 @@ export interface SettlerOptions<P extends Part, S extends Stored, M> {
   /** The number of the oldest claim in hand, as in ClaimsInHand. */
   oldestInHand: () => number;
   handedOut: () => number;
-  /** For what a fence has refused. */
+  /** Makes the error for a write that the fence refused. */
   leaseLost: () => unknown;
   /** What is in memory no longer holds. */
   onFailure: (error: unknown) => void;
@@ -54,7 +54,7 @@ export class Settler<P extends Part, S extends Stored, M> {
     written.catch(() => undefined);
   }
 
-  /** Writes nothing but that nothing here kills its owner. */
+  /** Writes only that no message here kills its owner. */
   clearCrashes(part: P): Promise<void> {
     return this.#add(part, (draft) => (draft.isClear = true));
   }
@@ -87,7 +87,7 @@ export class Settler<P extends Part, S extends Stored, M> {
     for (;;) {
       const next = this.#drafts.entries().next();
       if (next.done === true) {
-        // At once: what is reported before others have had a turn must find no write under way.
+        // At once: an outcome that is reported right after this must start a new write.
         this.#writing = undefined;
         return;
       }

@@ -19,16 +19,16 @@ export interface WaitingKey {
 interface Route<K> {
   until: number;
   readonly waiting: Set<K>;
-  /** The few that find out whether it is back. */
+  /** The few keys that test whether it is back. */
   readonly probing: Set<K>;
 }
 
-/** So many keys find out at a time whether a route is back. */
+/** So many keys at a time test whether a route is back. */
 const PROBES = 4;
 
 /**
- * The owner's picture of what waits, and when each key may be tried again. However many keys wait, looking costs little:
- * `schedule` has to be called whenever a key may have become ready, or its time has changed.
+ * What an owner knows of keys that wait, and when each may be tried again. A look costs little, however many keys wait:
+ * so call `schedule` whenever a key may have become ready, or its time has changed.
  */
 export class WaitingKeys<K extends WaitingKey> {
   readonly #isReady: (key: K) => boolean;
@@ -120,7 +120,10 @@ export class WaitingKeys<K extends WaitingKey> {
     }
   }
 
-  /** Takes keys whose time has come, those due for longest first; whichever is not claimed then must be scheduled again. */
+  /**
+   * Takes keys whose time has come, those due for longest first. A key that is not claimed then must be scheduled
+   * again.
+   */
   due(now: number, limit: number, accept: (key: K) => boolean = () => true): K[] {
     // Sets: a key may stand in the queue twice.
     const taken = new Set<K>();
@@ -156,7 +159,7 @@ export class WaitingKeys<K extends WaitingKey> {
     }
   }
 
-  /** A key that has something else to wait for, and longer than for its route, waits for that by itself. */
+  /** A key that has to wait longer than its route does no longer waits with the route. */
   #leaveRouteInTime(key: K): void {
     const route = key.route === undefined ? undefined : this.#routes.get(key.route);
     if (route === undefined || key.dueAt <= route.until) return;

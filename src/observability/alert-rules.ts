@@ -19,7 +19,7 @@ export interface Finding {
   text: string;
 }
 
-/** A backlog below this is no reason to call anybody, though it grows. */
+/** A backlog below this is no reason for an alert, though it grows. */
 const MIN_GROWTH = 1000;
 
 interface Memory {

@@ -10,7 +10,7 @@ import type {
 } from "../core/events.ts";
 import { formatMs, plural } from "../core/plain-words.ts";
 
-/** After a kill this is how a start looks for a while, and nothing else would say why. */
+/** After a kill, a new process starts without lanes for a while, and no other event would say why. */
 const OTHERS = ": other processes have them, or one that was killed has them until its lease ends";
 
 /** What a relay tells, in words. */

@@ -20,7 +20,7 @@ export interface WatchedRelay {
 }
 
 export interface HealthReport {
-  /** 200 or 503, for those who answer by HTTP. */
+  /** 200 or 503, for an answer by HTTP. */
   readonly ok: boolean;
   /** Why it is not. */
   readonly reasons: readonly string[];

@@ -218,7 +218,7 @@ class EventLog {
   }
 }
 
-/** Of whom an event tells: relays and consumers have names, and each route of a relay is out for itself. */
+/** The relay or consumer that an event is about. Each route of a relay is out for itself. */
 function whoOf(told: object): { name: string; key: string } {
   const { relay, consumer, store, route } = told as Partial<Record<string, string>>;
   const name = relay ?? consumer ?? store ?? "";

@@ -41,8 +41,8 @@ const KNOWN = ["store", "onAlert", "everyMs", "maxAgeMs", "growthMs", "noRelayMs
 const LOOK_MS = 10_000;
 
 /**
- * For those without Prometheus: looks at the store now and then and tells what is wrong. Each alert is told once when it
- * begins and once when it is over. One process is enough for a store; more tell the same.
+ * For applications without Prometheus: looks at the store now and then and tells what is wrong. Each alert is told once
+ * when it begins and once when it is over. One process is enough for a store; more tell the same.
  */
 export function watchStore(options: WatchStoreOptions): StoreWatch {
   const of = "watchStore";

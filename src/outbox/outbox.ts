@@ -43,7 +43,9 @@ export interface Outbox<Map extends EventMap, Tx> {
       | ({ type: Type } & NewMessageOf<Map, Type>)
       | { [I in keyof Types]: { type: Types[I] } & NewMessageOf<Map, Types[I]> },
   ): Promise<Enqueued | Enqueued[]>;
-  /** Serialises the writers of a key until the transaction ends; for those who enqueue before they lock their rows. */
+  /**
+   * Serialises the writers of a key until the transaction ends; for callers that enqueue before they lock their rows.
+   */
   lockKey(tx: Tx, of: { stream: string; key: string }): Promise<void>;
   /** Takes back a message whose `deliverAt` has not come; false when it is too late or unknown. */
   cancel(tx: Tx, id: string): Promise<boolean>;
@@ -151,7 +153,7 @@ function requireStore(options: unknown): void {
   });
 }
 
-/** Somebody forgot the transaction and passed the message in its place. */
+/** The caller forgot the transaction and passed the message in its place. */
 function looksLikeMessages(value: unknown): boolean {
   return Array.isArray(value) || (typeof value === "object" && value !== null && "type" in value && "payload" in value);
 }

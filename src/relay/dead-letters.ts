@@ -8,9 +8,9 @@ import type { LeaseSignal } from "./lease-signal.ts";
 import type { RelaySettings } from "./relay-options.ts";
 
 /**
- * Announces what became dead. With a target for dead letters, each is sent there first: while that does not take it, the
- * message is not dead yet but waits for another attempt. One that the target will never take is dead here alone, and so is
- * one that has killed its process: another attempt would kill the next.
+ * Announces what became dead. With a target for dead letters, each is sent there first: while the target does not take
+ * it, the message is not dead yet but waits for another attempt. One that the target will never take is dead here
+ * alone, and so is one that has killed its process: another attempt would kill the next process.
  */
 export async function announceDead(
   claim: Claim,

@@ -20,7 +20,7 @@ export function isLeaseLost(session: Lease, claim: Claim, clock: Clock): boolean
 export function leaseSignal(session: Lease, claim: Claim, clock: Clock, stop: AbortSignal): LeaseSignal {
   const controller = new AbortController();
   const { signal } = controller;
-  // Let go of at the end: the collector of garbage comes late to signals, and thousands of messages would stay with them.
+  // Released at the end: the garbage collector frees signals late, and each would keep its messages in memory.
   let held: Claim | undefined = claim;
   const atDeadline = (): void => controller.abort(new Error("the stop has reached its deadline"));
   let timer: NodeJS.Timeout | undefined;

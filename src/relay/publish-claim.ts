@@ -62,7 +62,7 @@ class ClaimPublication {
   readonly #running: { index: number; outcome: Promise<Outcome> }[] = [];
   /** Keys with a message that did not go through: nothing of theirs may follow, unless the stream needs no order. */
   readonly #failed = new Set<string>();
-  /** Those of the present round. */
+  /** Failed keys of the present round. */
   readonly #failedNow = new Set<string>();
 
   constructor(claim: Claim, context: PublicationContext) {
@@ -75,7 +75,7 @@ class ClaimPublication {
   async run(): Promise<Publication> {
     const { stop, target } = this.#context;
     const { stopping } = stop;
-    // Found out while this was being claimed, and again while it was waited for.
+    // The target may have been found unreachable while this was claimed, and again during the wait.
     while (target.leftMs > 0 && !stopping.aborted) await this.#rest(target.leftMs);
     let left = this.#admitted();
     while (left.length > 0) {
@@ -87,7 +87,7 @@ class ClaimPublication {
       if (out === undefined && left.length === before) out = noProgress();
       if (out !== undefined && left.length > 0) {
         if (out !== "lease over") await this.#waitOut(out);
-        // Much may have happened meanwhile: the lease may be another's.
+        // The wait may have been long: another process may have the lease by now.
         const admitted = this.#admitted();
         left = left.filter((i) => admitted.includes(i));
       } else if (out === undefined) {
@@ -139,7 +139,7 @@ class ClaimPublication {
     this.#failedNow.clear();
     const batch = indices.length === messages.length ? messages : indices.map((i) => messages[i]!);
     const lease = leaseSignal(session, this.#claim, settings.clock, stop.giveUp);
-    // One that is tried alone is waited for: whoever dies has it to blame.
+    // A message that is tried alone is waited for: if the process dies, this message is to blame.
     const told = alone ? undefined : new ToldResults(batch.length);
     let results: Results;
     let thrown: TargetOut | undefined;
@@ -150,7 +150,7 @@ class ClaimPublication {
     } catch (error) {
       lease.dispose();
       if (this.#leaseLost) throw leaseRanOut(settings.name);
-      // What was told before is known all the same.
+      // Results that were told before the error still count.
       results = told?.ended() ?? [];
       thrown = { error: error ?? new Error("The publisher threw nothing"), retryAfterMs: undefined };
     }
@@ -164,7 +164,10 @@ class ClaimPublication {
     return isLeaseLost(this.#context.session, this.#claim, this.#settings.clock);
   }
 
-  /** After a publisher threw: what cannot be read may be why, and would be for ever. Whether there was any. */
+  /**
+   * After a publisher threw: a message that cannot be read may be the cause, and would be it every time. True when
+   * there was one.
+   */
   #declareUnreadableDead(indices: readonly number[]): boolean {
     let found = false;
     const undecided = new Set<string | undefined>();
@@ -231,7 +234,7 @@ class ClaimPublication {
       const result = results[n];
       const i = indices[n]!;
       if (result === undefined) continue;
-      // Whatever the publisher says of it: behind one that did not go through, a message waits.
+      // Whatever its result is: a message behind one of its key that did not go through has to wait.
       if (result.status !== "published" && this.#isBehindFailed(i)) {
         this.#outcomes[i] = WAITING;
         continue;

@@ -14,7 +14,7 @@ import { TargetOutage } from "./target-outage.ts";
 /** Claims that may be published but not settled yet. */
 const MAX_UNSETTLED = 3;
 const STORE_BACKOFF = { baseMs: 100, maxMs: 5000 };
-/** Failed keys may come due by what others do, such as a dead letter that is requeued. */
+/** Other processes may make failed keys due, as by requeueing a dead letter. */
 const LOOK_FOR_RETRIES_MS = 250;
 /** Where the database tells of new messages, looking for them is for the case that something goes wrong. */
 const LOOK_WHEN_TOLD_MS = 500;
@@ -162,7 +162,7 @@ export class RelayWorker {
     this.#newBatches++;
     this.#pace.busy();
     this.#prefetched = this.#session.claim("new");
-    // Its error comes up when it is awaited; until then it must not count as unhandled.
+    // Its error is thrown when it is awaited; until then it must not count as unhandled.
     this.#prefetched
       .then((next) => next !== undefined && this.#settings.publisher.prepare?.(next.messages))
       .catch(() => undefined);
@@ -238,7 +238,7 @@ export class RelayWorker {
   async #announceDead(claim: Claim, outcomes: Outcome[]): Promise<void> {
     if (outcomes.every(({ status }) => status !== "dead")) return;
     const { settings, session, stop } = this.#context;
-    // Its copy may kill as well: then it goes without.
+    // Its copy for the target of dead letters may kill the process too: then no copy is sent.
     const silent = claim.crashes > settings.maxCrashes ? { ...settings, deadLetters: undefined } : settings;
     const lease = leaseSignal(session, claim, settings.clock, stop.giveUp);
     try {
@@ -252,7 +252,7 @@ export class RelayWorker {
     this.#unsettled.add(settled);
     settled.then(
       () => this.#unsettled.delete(settled),
-      // Kept: whoever waits for it next sees the error. That may take a while, and a loss is told at once.
+      // Kept: the next code that waits for it sees the error. That may take a while, and a lost lease is told at once.
       (error: unknown) => {
         if (errorCode(error) === "lease_lost") this.#tellLost();
       },
@@ -285,7 +285,7 @@ export class RelayWorker {
     if (this.#wakeRetry.signal.aborted) this.#wakeRetry = new AbortController();
     const { clock } = this.#settings;
     const left = (this.#session.nextRetryAt() ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-    // Due, and yet none was to be had: something else has to be settled first, or the target is out.
+    // A key is due, but none was given: something else has to be settled first, or the target is out.
     const wait = Math.max(left > 0 ? left : 5, this.#context.target.leftMs);
     await clock.sleep(Math.min(wait, LOOK_FOR_RETRIES_MS), this.#wakeRetry.signal);
   }

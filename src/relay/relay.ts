@@ -36,8 +36,8 @@ export interface Relay extends AsyncDisposable {
   /** Resolves when the relay runs, or was stopped meanwhile. Throws at once for what waiting cannot mend, such as a missing schema. */
   start(): Promise<void>;
   /**
-   * Finishes or releases what is in hand, settles it, gives the lanes back and closes the publisher. Default deadline: 10 s.
-   * Throws what closing the publisher threw; the relay is stopped all the same.
+   * Finishes or releases what is in hand, settles it, gives the lanes back and closes the publisher. Default deadline:
+   * 10 s. Throws what closing the publisher threw; the relay is stopped nevertheless.
    */
   stop(options?: { deadlineMs?: number }): Promise<void>;
   /** Publishes what is there now and returns; for cron and serverless. Leaves the publisher open for the next time. */
@@ -57,7 +57,10 @@ export function createRelay(options: RelayOptions): Relay {
 /** Where a relay is in its life; `failed` has ended by itself and may be started anew. */
 type Life = "idle" | "starting" | "running" | "stopping" | "failed";
 
-/** From one start to the next. What a stop has left behind ends with the signals of its own run, and touches no later one. */
+/**
+ * From one start to the next. Work that a stop has left behind ends with the signals of its own run, and touches no
+ * later run.
+ */
 interface Run {
   /** Nothing more is begun. */
   readonly stopping: AbortController;
@@ -184,7 +187,7 @@ class StandingRelay implements Relay {
     try {
       // All that is there now, which only polling can tell.
       await (this.#starting = this.#join(run, "polling"));
-      // Stopped long since.
+      // The relay was stopped meanwhile.
       if (run.done.signal.aborted) return { published: 0, retried: 0, dead: 0, lanes: 0 };
       const worker = this.#worker!;
       if (this.#isStarting(run)) this.#life = "running";
@@ -237,7 +240,7 @@ class StandingRelay implements Relay {
     emit({ type: "started", relay: name, owner });
   }
 
-  /** Once: whoever listens takes what was open, such as an outage, for over. */
+  /** Once. Listeners take it that whatever was open, such as an outage, is over. */
   #tellStopped(run: Run): void {
     if (!run.told) return;
     run.told = false;
@@ -280,7 +283,7 @@ class StandingRelay implements Relay {
       onSourceEvent: emit,
     });
     if (run.done.signal.aborted) {
-      // Stopped long since: nobody else would give these lanes back.
+      // Stopped meanwhile: no other code would give these lanes back.
       await session.leave().catch(() => undefined);
       return;
     }
@@ -298,11 +301,11 @@ class StandingRelay implements Relay {
   }
 
   async #leave(): Promise<void> {
-    // First, since nobody may wait for the rest: by then there may be another session.
+    // First, because `stop` may not wait for the rest: by then there may be another session.
     const session = this.#session;
     this.#session = undefined;
     this.#sessionState = undefined;
-    // Whoever cannot say goodbye is replaced when the lease runs out.
+    // When this fails, another process takes the lanes once the lease runs out.
     await session?.leave().catch(() => undefined);
   }
 

@@ -79,7 +79,7 @@ async function survey(options: ReplayOptions): Promise<ReplayReport> {
   return report;
 }
 
-/** Those that match. An archive that is damaged throws, at its end at the latest. */
+/** Messages that match. An archive that is damaged throws, at its end at the latest. */
 async function* messagesOf({ from, filter = {} }: ReplayOptions, onUnreadable: () => void): AsyncGenerator<Message> {
   const matches = matcher(filter);
   let last = -1n;
@@ -125,7 +125,7 @@ interface Marked extends Message {
   readonly headers: ReplayHeaders;
 }
 
-/** The second reading: what the first has counted goes out. */
+/** The second reading: it sends the messages that the first has counted. */
 class Sending {
   readonly #options: ReplayOptions;
   readonly #report: ReplayReport;
@@ -202,7 +202,7 @@ class Sending {
     } catch (error) {
       return messages.map(() => ({ status: "unavailable", error }));
     }
-    // To send more while this is under way could turn messages of a key around.
+    // Sending more while this is under way could change the order of messages of a key.
     throw this.#gaveUp(messages[0]!, { error: new Error(`no answer within ${patienceMs} ms`) });
   }
 

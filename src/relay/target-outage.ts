@@ -39,7 +39,10 @@ export class TargetOutage {
     return Math.max(0, this.#until - this.#settings.clock.monotonic());
   }
 
-  /** Something went through that was begun then: only what was begun after the outage was found says that it is over. */
+  /**
+   * A message went through that was begun at that time: only one begun after the outage was found shows that it is
+   * over.
+   */
   over(begunAt: number): void {
     if (this.#attempt === 0 || begunAt < this.#foundAt) return;
     this.#attempt = 0;

@@ -26,7 +26,7 @@ export class ToldResults {
     if (this.#untold === 0) this.#allTold(undefined);
   };
 
-  /** Results as they are now; those that are missing come later, from the publication or its end. */
+  /** Results as they are now; missing ones come later, from the publication or its end. */
   goOn(ended: Promise<readonly PublishResult[]>): readonly (PublishResult | { status: "running" } | undefined)[] {
     const now = [...this.#results];
     for (const [index, result] of now.entries()) {

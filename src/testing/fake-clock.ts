@@ -41,7 +41,7 @@ export function fakeClock(startMs = 0): FakeClock {
       for (let next = nextUpTo(end); next !== undefined; next = nextUpTo(end)) {
         now = Math.max(now, next.endsAt);
         next.wake();
-        // Whoever woke may go to sleep again within this stretch of time.
+        // Code that woke may go to sleep again within this stretch of time.
         await new Promise((resolve) => setImmediate(resolve));
       }
       now = end;

@@ -134,7 +134,7 @@ const headers: fc.Arbitrary<unknown> = fc.oneof(
   { weight: 1, arbitrary: odd },
 );
 
-/** What a program may hand to `enqueue` by mistake or by design of somebody else. */
+/** What a program may hand to `enqueue` by mistake, or because an attacker designed it. */
 export const hostileMessage: fc.Arbitrary<Record<string, unknown>> = fc.record(
   {
     stream: field(text),

@@ -9,7 +9,7 @@ export interface TestDatabase {
 }
 
 /**
- * Creates an empty database on the server of `url`, or a copy of the database `template`, to which nobody may be connected.
+ * Creates an empty database on the server of `url`, or a copy of the database `template`, to which no client may be connected.
  * `drop` also ends the connections that are still open to it.
  */
 export async function createDatabase(
@@ -28,7 +28,7 @@ export async function createDatabase(
   return { url: target.href, name, drop, [Symbol.asyncDispose]: drop };
 }
 
-/** `pool.end()` resolves before its sessions have ended; one that is killed meanwhile has nobody to hear its error. */
+/** `pool.end()` resolves before its sessions have ended; the error of one that is killed meanwhile has no listener. */
 function leave(name: string): string {
   return `do $$ begin
     for i in 1..25 loop

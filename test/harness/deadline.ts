@@ -6,7 +6,7 @@ export async function withDeadline<T>(promise: Promise<T>, timeoutMs: number, wh
   const late = sleep(timeoutMs, undefined, { signal: abort.signal }).then(() => {
     throw new Error(`${what}: not within ${timeoutMs} ms`);
   });
-  // Once the race is decided nobody looks at the loser any more.
+  // Once the race is decided, no code waits for the loser any more.
   late.catch(() => undefined);
   try {
     return await Promise.race([promise, late]);

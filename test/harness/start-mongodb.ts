@@ -17,7 +17,7 @@ export interface MongodbOptions {
   readonly cacheGb?: number;
   /** More arguments for mongod. */
   readonly args?: readonly string[];
-  /** One of several members of a replica set, which somebody else initiates: ready when it listens. */
+  /** One of several members of a replica set that the caller initiates: ready when it listens. */
   readonly member?: boolean;
   readonly startTimeoutMs?: number;
 }

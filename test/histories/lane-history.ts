@@ -270,7 +270,7 @@ export class LaneHistory {
     }
   }
 
-  /** Nobody else may hold these messages, in a claim that still counts. */
+  /** No other process may hold these messages, in a claim that still counts. */
   #checkAlone(process: Process, claim: HeldClaim): void {
     for (const other of this.#processes) {
       if (other.dead || this.#database.now + other.shift >= other.session.validUntil) continue;

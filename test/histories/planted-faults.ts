@@ -20,7 +20,7 @@ export const PLANTED_FAULTS: readonly PlantedFault[] = [
     fault: 'return "all";',
   },
   {
-    name: "a lost answer is taken for a written settlement",
+    name: "a lost answer counts as a written settlement",
     file: "settler.ts",
     text: "if (!port.isPassing(error) || clock.monotonic() > validUntil()) throw error;",
     fault: "written = true; break;",

@@ -106,7 +106,7 @@ describe.skipIf(!hasPostgres())("upgrade from 0.3", () => {
     const own = new pg.Pool({ connectionString: fresh.url, max: 1 });
     await createPostgresStore({ client: own }).migrator.migrate();
     expect(await schemaFingerprint(pool)).toEqual(await schemaFingerprint(own));
-    // Letters of 0.3 have no group: they are grouped all the same, and maintenance writes it down.
+    // Letters of 0.3 have no group: they are still shown in groups, and maintenance writes the groups down.
     const groups = async () =>
       (await store.admin.deadGroups({ relay: "idle" })).map(({ count, error }) => [count, error]);
     expect(await groups()).toEqual([[5000, "no"]]);

@@ -75,7 +75,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("a hostile client of the real se
     await context.close();
   });
 
-  test("a site of somebody else in the same browser, where the page is signed in, changes and reads nothing", async () => {
+  test("a foreign site in the same browser, where the page is signed in, changes and reads nothing", async () => {
     await using scene = await adminScene();
     await scene.enqueue({ stream: "s", type: "t", key: "k", payload: 1 });
     await scene.relayOnce("r", () => ({ status: "rejected", error: new Error("broken") }));
@@ -140,7 +140,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("a hostile client of the real se
     await ada.dialog.waitFor({ ...WAIT, state: "detached" });
     await ben.dialog.getByRole("button", { name: "Requeue 1 letter" }).click();
     await ben.dialog
-      .getByText(/Nothing was changed: the letter waits to be requeued already\. Somebody else/)
+      .getByText(/Nothing was changed: the letter waits to be requeued already\. Another person/)
       .waitFor(WAIT);
     const { changes } = await scene.store.admin.changes({});
     expect(changes.map(({ actor, action, count }) => [actor, action, count])).toEqual([["ada", "requeue", 1]]);

@@ -198,7 +198,7 @@ describe.skipIf(browser.skipped || redis.skipped || !hasPostgres())("a night on 
     paying = await start({ role: "payments", database: payments.url, release: "bad" });
     for (let n = 0; n < 300; n++) await place(`deploy-${n}`, `buyer-${n}`);
     await open("dead");
-    await page.getByText("300 dead letters of 1 cause: all of them died of the same.").waitFor(WAIT);
+    await page.getByText("300 dead letters of 1 cause: all of them have the same cause.").waitFor(WAIT);
     await page.getByRole("link", { name: /Cannot read properties of undefined \(reading 'iban'\)/ }).click();
     await paidOnce(before);
     // The release is taken back.

@@ -364,7 +364,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
     expect(await page.locator("[data-row]").count()).toBeLessThan(100);
   });
 
-  test("a page that nobody sees asks for nothing, and goes on when it is seen again", async () => {
+  test("a hidden page asks for nothing, and goes on when it is seen again", async () => {
     await using shop = await openShop();
     const { page } = await shop.open();
     await page.getByText("live", { exact: true }).waitFor(WAIT);
@@ -413,7 +413,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("the page in a browser", () => {
     await page.getByLabel("Token").waitFor(WAIT);
   });
 
-  describe("for everyone", () => {
+  describe("for all visitors", () => {
     let shop: Shop;
     beforeAll(async () => {
       shop = await openShop();

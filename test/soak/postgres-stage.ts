@@ -88,7 +88,7 @@ async function tamper(world: World, random: Random): Promise<boolean> {
         );
         if (dropped) break;
       }
-      // One that somebody made anew starts later than what is left to read.
+      // A slot that was made anew starts later than what is left to read.
       if (random.chance(0.5)) await pool.query("select pg_create_logical_replication_slot($1, 'pgoutput')", [slot]);
     } else {
       await pool.query("alter publication txbox set (publish = 'update')");

@@ -23,7 +23,7 @@ export function forgetCompiled(): void {
 /** A process that is started again whenever it is killed. Ending by itself counts as a crash of ours. */
 export class Supervised {
   readonly name: string;
-  /** How it ended when nobody had killed it. */
+  /** How it ended when the test had not killed it. */
   readonly crashes: string[] = [];
   readonly #options: SupervisedOptions;
   #process: NodeProcess | undefined;

@@ -17,7 +17,7 @@ export function openPool(url: string, max: number, options?: string): pg.Pool {
     connectionTimeoutMillis: 5000,
     ...(options === undefined ? {} : { options }),
   });
-  // The server is killed all the time; whoever has a query under way sees the error there.
+  // The server is killed all the time; a query that is under way sees the error by itself.
   pool.on("error", () => undefined);
   return pool;
 }

@@ -16,7 +16,7 @@ export function createSubscription(): Subscription {
       handle = undefined;
     },
     async deliver(message) {
-      if (handle === undefined) throw new Error("nobody subscribed");
+      if (handle === undefined) throw new Error("no subscriber");
       return handle(message, new AbortController().signal);
     },
   };

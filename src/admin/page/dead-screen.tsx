@@ -191,7 +191,7 @@ function Groups({ params }: { params: Params }): VNode {
       <p class="lead">
         {about}
         {plural(total, "dead letter")} of {plural(groups.length, "cause")}
-        {groups.length === 1 ? ": all of them died of the same." : ". Most letters first."}
+        {groups.length === 1 ? ": all of them have the same cause." : ". Most letters first."}
       </p>
       <Rows
         label="Groups of dead letters"
@@ -311,7 +311,7 @@ function Changes({ params }: { params: Params }): VNode {
   if (value === undefined) return <Loading />;
   if (value.changes.length === 0)
     return (
-      <Empty title="Nobody has changed anything.">
+      <Empty title="Nothing has been changed.">
         <p>
           Requeued, discarded and edited letters, paused, rewound and dropped relays are noted here, with who and why.
         </p>

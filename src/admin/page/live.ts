@@ -42,7 +42,7 @@ export function useLive(): Live {
       lost();
       open();
     }, SILENT_MS);
-    // A page that nobody sees asks for nothing.
+    // A hidden page asks for nothing.
     const seen = (): void => {
       clearTimeout(again);
       if (document.hidden) source?.close();

@@ -253,7 +253,7 @@ function letterOf(i: number): string {
   return String.fromCodePoint(65 + (i % 26));
 }
 
-/** 64 lanes by owner: a letter in each, so that nobody needs the colours. */
+/** 64 lanes by owner: a letter in each, so that the colours are not needed to tell them apart. */
 function Lanes({ relay: { processes, freeLanes } }: { relay: RelayView }): VNode {
   const cells = processes.flatMap(({ lanes }, i) => Array.from({ length: lanes }, () => i));
   const label =

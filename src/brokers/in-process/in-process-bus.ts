@@ -62,5 +62,5 @@ function publishResult(result: HandleResult): PublishResult {
 }
 
 function nobodyListens(): UnavailableError {
-  return new UnavailableError("Nobody listens to the in-process bus", { fix: "Call inbox.start(bus)" });
+  return new UnavailableError("No inbox listens to the in-process bus", { fix: "Call inbox.start(bus)" });
 }

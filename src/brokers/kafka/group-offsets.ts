@@ -19,7 +19,7 @@ export interface GroupOffset {
   readonly place: Place;
 }
 
-/** Who writes offsets in a transaction. */
+/** The transactional producer that writes offsets. */
 export interface TransactionOwner {
   readonly transactionalId: string;
   readonly producerId: bigint | undefined;

@@ -163,7 +163,7 @@ export class GroupReader {
     }
   }
 
-  /** Whether a topic has come that nobody was asked to read, or partitions that nobody has. */
+  /** Whether there is a topic, or a number of partitions, for which this member has not joined the group. */
   #isOutgrown(): boolean {
     return [...this.#watch.whole()].some(([name, count]) => this.#joinedFor.get(name) !== count);
   }
@@ -222,7 +222,7 @@ export class GroupReader {
     void this.#join();
   };
 
-  /** Who is not heard of for this long loses its partitions, and must notice without being told. */
+  /** A member that the group does not hear of for this long loses its partitions, and must notice that by itself. */
   #checkSession(): void {
     const { clock, sessionTimeoutMs } = this.#settings;
     if (this.#generation === undefined || clock.monotonic() - this.#lastBeat < sessionTimeoutMs) return;
@@ -264,7 +264,7 @@ export class GroupReader {
     ]);
   }
 
-  /** Ends the generation in peace, within a time. */
+  /** Ends the generation in good order, within a time. */
   async #end(): Promise<void> {
     const generation = this.#generation;
     if (generation === undefined) return;

@@ -51,7 +51,7 @@ export class KafkaBatch {
   #queues: Queues = new Map();
   /** What follows when all of that is through. */
   readonly #later: Queues[] = [];
-  /** Settles when the client is done with what it was given last, though nobody may wait for it any more. */
+  /** Settles when the client is done with what it was given last, even if no code waits for that any more. */
   idle: Promise<unknown> = Promise.resolve();
 
   constructor(batch: Pick<Batch, "messages" | "signal" | "mayBegin">, settings: KafkaBatchSettings) {
@@ -204,7 +204,7 @@ function verdicts(
   const result = new Map<string, Verdict>();
   const broken = brokenTopics(error);
   const { produced } = error as { produced?: Produced };
-  // One topic keeps the client from all others. What it may have written before it saw that is at worst repeated.
+  // One topic keeps the client from all others. What it has written before that may be written again.
   const isStuck = messages.some(({ topic }) => broken.has(topic));
   const unknown: Verdict = { failure: { status: "unavailable", error: explain(error) }, records: [] };
   for (const { topic, partition } of messages) {

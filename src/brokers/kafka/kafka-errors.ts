@@ -120,7 +120,7 @@ export function partitionAnswers(error: unknown): PartitionAnswer[] {
   return [...answers.values()];
 }
 
-/** The broker looked at the records and would not have them; anything else is no judgement of these. */
+/** The broker looked at the records and refused them; any other error is no judgement of these records. */
 export function isRefusal(error: unknown): boolean {
   return partitionAnswers(error).some(({ code }) => REJECTED.has(code));
 }

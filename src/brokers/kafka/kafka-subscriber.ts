@@ -200,7 +200,7 @@ class Subscription {
         await this.#dead.put(record, this.consumer, error, attempts);
         done();
       },
-      // Its offset stays where it is: whoever has the partition next gets it.
+      // Its offset stays where it is: the next reader of the partition gets it.
       release: () => undefined,
     };
   }

@@ -56,7 +56,10 @@ interface TopicSource {
 const LOOKS = 3;
 const BETWEEN_LOOKS_MS = 150;
 
-/** The number of partitions of a topic. Throws a PermanentError when there is none, an UnavailableError when nobody answers. */
+/**
+ * The number of partitions of a topic. Throws a PermanentError when there is none, an UnavailableError when no broker
+ * answers.
+ */
 export async function partitionsOf(topic: string, source: TopicSource, declare?: DeclareTopics): Promise<number> {
   for (let look = 1; ; look++) {
     try {

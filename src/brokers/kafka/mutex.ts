@@ -2,7 +2,7 @@ import { type ABORTED, LATE, settledWithin } from "../../adapter/index.ts";
 
 /** The right to use what the mutex guards. */
 export interface Turn {
-  /** A sign of life: those who wait go on waiting. */
+  /** A sign of life: waiting callers go on waiting. */
   readonly alive: () => void;
   readonly end: () => void;
 }
@@ -13,7 +13,8 @@ export class Mutex {
   #aliveAt = 0;
 
   /**
-   * Waits for the turn. LATE: the one who has it gave no sign of life for so long; a turn that goes on may take any time.
+   * Waits for the turn. LATE: the present holder gave no sign of life for so long; a turn with such signs may take any
+   * time.
    */
   async take(silentMs: number, signal?: AbortSignal): Promise<Turn | typeof LATE | typeof ABORTED> {
     const before = this.#last;

@@ -14,7 +14,7 @@ export class OffsetCommits {
   readonly #generation: () => Generation | undefined;
   readonly #troubles: Troubles;
   #timer: NodeJS.Timeout | undefined;
-  /** Those that are tried less often, so that the others need not be. */
+  /** Partitions whose commits were refused: they are tried less often, so that the others are not. */
   readonly #refusedAt = new WeakMap<PartitionProgress, number>();
   #writing: Promise<unknown> = Promise.resolve();
   #stopped = false;
@@ -51,7 +51,8 @@ export class OffsetCommits {
         this.#troubles.over(TROUBLE);
       } catch (error) {
         failed = true;
-        // The next join decides who has the partitions; until then others may, and it is theirs to say how far they are.
+        // The next join decides which member has the partitions. Until then another may have them, and commits their
+        // offsets.
         const notOurs = hasApiError(error, "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS");
         if (!notOurs && !generation.ending.aborted) this.#troubles.remind(TROUBLE, () => error);
       }

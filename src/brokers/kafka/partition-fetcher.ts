@@ -12,7 +12,7 @@ import type { Troubles } from "./troubles.ts";
 
 export interface FetchSettings {
   readonly consumer: KafkaConsumer;
-  /** What one answer may bring at most; a batch that is larger comes all the same. */
+  /** What one answer may bring at most; a larger batch still comes whole. */
   readonly maxBytes: number;
   readonly clock: Clock;
   readonly watch: TopicWatch;
@@ -129,7 +129,10 @@ export class PartitionFetcher {
     }
   }
 
-  /** Something in an answer cannot be read, and spoils all that came with it: whose it is shows when each is alone. */
+  /**
+   * Something in an answer cannot be read, and with it nothing else of the answer: each partition asked for alone shows
+   * which one it is.
+   */
   async #oneByOne(node: number, all: readonly Asked[]): Promise<void> {
     for (const asked of all) {
       if (this.#generation.ending.aborted) return;

@@ -60,7 +60,7 @@ export class TopicWatch {
     return partitionError(`${topic}, partition ${partition}`, NO_LEADER);
   }
 
-  /** Those that are there with all their partitions, and how many those are: the client can deal with them. */
+  /** Topics that are there with all their partitions, and how many partitions: the client can work with them. */
   whole(): Map<string, number> {
     const whole = new Map<string, number>();
     for (const [name, { id, leaders }] of this.#topics) {
@@ -145,7 +145,7 @@ interface RawTopic {
   readonly partitions: readonly { readonly partitionIndex: number; readonly leaderId: number }[];
 }
 
-/** Of an answer that the client takes for a failure, because something in it is one. */
+/** Of an answer that the client treats as a failure, because a part of it is one. */
 function describe({ name, topicId, errorCode, partitions }: RawTopic): WatchedTopic {
   const leaders: number[] = [];
   for (const { partitionIndex, leaderId } of partitions) leaders[partitionIndex] = leaderId;

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { NatsConnection, NatsMessage, NatsSubscription } from "./nats-client.ts";
 
-/** Who waits for answers, each known by a number of its own. */
+/** A waiter for answers, each known by a number of its own. */
 export interface Awaiting {
-  /** False when it is not the answer that is waited for: anybody may listen to a subject and reply. */
+  /** False when it is not the answer that is waited for: other subscribers of a subject may reply too. */
   answered(index: number, answer: NatsMessage): boolean;
 }
 

@@ -91,7 +91,7 @@ export class InFlightMessages {
     for (const held of this.#held.keys()) if (between(held)) count++;
     for (const postponed of this.#postponed) {
       if (between(postponed)) count++;
-      // It will not come again: it was taken from the stream, or somebody else has acknowledged it.
+      // It will not come again: it was taken from the stream, or another process has acknowledged it.
       else if (postponed <= after) this.#postponed.delete(postponed);
     }
     return count;

@@ -117,7 +117,7 @@ function parsed({ data }: NatsMessage): { readonly error?: JetStreamError } | un
 /** What a stream says of a message that was published to it. */
 export type PublishAnswer = { readonly stream: string } | { readonly stream: string; readonly error: JetStreamError };
 
-/** Undefined when whoever answered is no stream. */
+/** Undefined when the answer is not from a stream. */
 export function publishAnswer(message: NatsMessage): PublishAnswer | undefined {
   const { error, stream, seq }: { error?: JetStreamError; stream?: unknown; seq?: unknown } = parsed(message) ?? {};
   if (typeof error?.code === "number") return { stream: typeof stream === "string" ? stream : "", error };

@@ -20,7 +20,7 @@ export interface NatsBatchTools {
   encoded(messages: readonly Message[]): (index: number) => EncodedMessage;
   /** This client must not be given anything more. */
   unfit(error: Error): void;
-  /** Why nobody answered for the subject. */
+  /** Why no stream answered for the subject. */
   nobody(subject: string): Promise<PublishResult>;
 }
 
@@ -45,7 +45,7 @@ export class NatsBatch implements Awaiting {
   readonly #runs: readonly KeyRun[];
   /** By message. */
   readonly #runOf: KeyRun[] = [];
-  /** Messages that nobody took. */
+  /** Messages that no stream took. */
   readonly #nowhere: number[] = [];
   readonly #end = Promise.withResolvers<void>();
   /** JetStream streams that have answered. */

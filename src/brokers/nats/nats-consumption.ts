@@ -147,7 +147,9 @@ export class NatsConsumption implements MessageOwner {
     }
   }
 
-  /** Asks for more, lets go what waited for lost messages when all are here, and sees whether the server is still with us. */
+  /**
+   * Asks for more, lets go what waited for lost messages when all are here, and checks that the server still answers.
+   */
   async #look(): Promise<void> {
     const { clock, prefetch, prefetchBytes } = this.#options.settings;
     const now = clock.monotonic();

@@ -65,7 +65,7 @@ export function noDeadLetterStream(subject: string): PermanentError {
   });
 }
 
-/** Without those that JetStream would obey once more. */
+/** Without the headers that JetStream would obey once more. */
 function originalHeaders(headers: ReadonlyMap<string, string[]>): Record<string, readonly string[]> {
   return Object.fromEntries([...headers].filter(([name]) => NATS_TRANSPORT.reserved?.test(name) !== true));
 }

@@ -69,7 +69,7 @@ export function fieldsOf(headers: ReadonlyMap<string, readonly string[]>): Field
   return fields;
 }
 
-/** The server's word in an answer without a body, such as 503 for "nobody listens". */
+/** The server's word in an answer without a body, such as 503 for "no responders". */
 export function statusOf(message: NatsMessage): { code: number; description: string } | undefined {
   if (message.data.length > 0) return undefined;
   try {

@@ -8,7 +8,7 @@ const STREAM_MISMATCH = 10_060;
 const TOO_LARGE: ReadonlySet<number | undefined> = new Set([10_054, 10_097]);
 /** The stream takes nothing now: it is full, its disk fails, or it is sealed. */
 const STREAM_OUT: ReadonlySet<number | undefined> = new Set([10_077, 10_109]);
-/** The server or the account has no room for anybody. */
+/** The server or the account has no room left. */
 const SERVER_OUT: ReadonlySet<number | undefined> = new Set([10_002, 10_023, 10_028, 10_047]);
 
 /** What JetStream's refusal says of a message; `stream` is the JetStream stream, as far as it is known. */
@@ -35,8 +35,8 @@ export function routeOut(route: string, why: string | TxboxError): PublishResult
 }
 
 /**
- * Nobody took the message: there is no stream for it, or there is one that has no leader now. `before`: a stream has
- * kept this subject already, or was declared, so that it is out and not missing.
+ * No stream took the message: there is none for it, or it has no leader now. `before`: a stream has kept this subject
+ * already, or was declared, so that it is out and not missing.
  */
 export async function whyNobody(api: JetStreamApi, subject: string, before: boolean): Promise<PublishResult> {
   try {

@@ -14,7 +14,7 @@ export interface Recovery {
   readonly innocent: boolean;
 }
 
-/** Messages that JetStream takes for delivered, and nobody here has. */
+/** Messages that JetStream counts as delivered, and this process does not have. */
 export interface Lost {
   readonly count: number;
   /** They are among the first so many of the stream. */
@@ -48,7 +48,7 @@ async function askAgain(recovery: Recovery, { ack_floor, delivered }: ConsumerIn
   for (let sequence = ack_floor.stream_seq + 1; sequence <= delivered.stream_seq; sequence++) {
     if (inFlight.accountsFor(sequence)) continue;
     const settled = inFlight.settledStamp(sequence) !== undefined;
-    // Not for those that nobody waits for: the server ignores them.
+    // The server ignores it for messages that are not awaiting an acknowledgement.
     connection.publish(subject(sequence), settled ? "+ACK" : "-NAK");
     if (!settled && innocent) inFlight.noteLost(sequence);
     if (++sent % FLUSH_EVERY === 0) await connection.flush();

@@ -39,7 +39,7 @@ export class ReorderBuffer {
     return this.#missing <= 0 || now > this.#since + 1.5 * this.#ackWaitMs + 1000;
   }
 
-  /** The server's count says that fewer are missing: somebody has acknowledged them. */
+  /** The server's count says that fewer are missing: another process has acknowledged them. */
   correct(missing: number): void {
     this.#missing = Math.min(this.#missing, missing);
   }

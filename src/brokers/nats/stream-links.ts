@@ -10,8 +10,8 @@ interface Link {
 
 /**
  * Which JetStream stream keeps a subject, and whether messages may be linked there: each one taken only right behind
- * the one before. That needs a stream that nobody else writes to at the time; one that was found to be shared is left
- * alone for a number of batches, more each time.
+ * the one before. That needs a stream with no other writer at the time; one that was found to be shared is left alone
+ * for a number of batches, more each time.
  */
 export class StreamLinks {
   readonly #streams = new Map<string, string>();

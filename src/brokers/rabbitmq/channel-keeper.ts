@@ -36,7 +36,7 @@ export class ChannelKeeper {
     return this.#channel;
   }
 
-  /** It is no longer used by one of those who got it. */
+  /** One of its users no longer needs it. */
   release(channel: ConfirmedChannel): void {
     if (channel.refused && channel === this.#channel) this.#replace();
     const others = (this.#users.get(channel) ?? 1) - 1;
@@ -71,7 +71,7 @@ export class ChannelKeeper {
     return new ConfirmedChannel(await this.#link.open(() => connection.createConfirmChannel(), this.#clock, signal));
   }
 
-  /** Nobody listens to its confirms any more. */
+  /** The confirms of this channel are not needed any more. */
   drop(channel: ConfirmedChannel): void {
     if (this.#channel === channel) this.#channel = undefined;
     void channel.close();

@@ -9,7 +9,7 @@ import { refusalOf, unavailable } from "./rabbitmq-errors.ts";
 import { routeName, type RabbitmqRoute } from "./rabbitmq-route.ts";
 import type { RabbitmqRoutes } from "./rabbitmq-routes.ts";
 
-/** Larger ones go alone: should the server close the channel for the size, no neighbour has to be sent twice. */
+/** Larger ones go alone: should the server close the channel for the size, no other message has to be sent twice. */
 const LARGE_BYTES = 1024 * 1024;
 
 export interface BatchOptions {
@@ -58,7 +58,7 @@ export class RabbitmqBatch {
     this.#limit = this.#chains.window;
   }
 
-  /** Rises with every confirm: who waits can see whether the server answers. */
+  /** Rises with every confirm: it shows a waiting caller whether the server answers. */
   get confirms(): number {
     return this.#confirms;
   }
@@ -195,7 +195,7 @@ export class RabbitmqBatch {
     }
   }
 
-  /** One of those that were under way made the server close the channel: fewer at a time, until it is found. */
+  /** One of the messages under way made the server close the channel: fewer at a time, until it is found. */
   #findCulprit(error: unknown, lostByAll: number): void {
     const suspects = this.#lost.sort((a, b) => a - b);
     this.#lost = [];

@@ -12,7 +12,7 @@ import type { RabbitmqMessage, RabbitmqPublish } from "./rabbitmq-client.ts";
 const AMQP: Transport = {
   cloudEventPrefixes: ["cloudEvents_", "cloudEvents:", "ce-", "ce_"],
   asciiOnly: false,
-  // Copies go to whoever CC and BCC name; what begins with x- is the server's.
+  // Copies go to the queues that CC and BCC name; headers that begin with x- belong to the server.
   reserved: /^(?:b?cc$|x-)/i,
 };
 
@@ -26,7 +26,10 @@ export interface EncodedForRabbitmq {
   readonly options: RabbitmqPublish;
 }
 
-/** Properties and headers of a message: what AMQP has a property for is there as well, for those who read those. */
+/**
+ * Properties and headers of a message. Fields for which AMQP has a property are in the properties too, for readers of
+ * those.
+ */
 export function encodeForRabbitmq(message: Message, format: EnvelopeFormat, source?: string): EncodedForRabbitmq {
   const { body } = message;
   const headers = encodeEnvelope(message, format, AMQP, source);

@@ -11,7 +11,7 @@ export function replyCode(error: unknown): number | undefined {
   return typeof code === "number" ? code : undefined;
 }
 
-/** The connection failed for a reason that time does not mend: someone must change a setting. */
+/** The connection failed for a reason that time does not mend: an operator must change a setting. */
 export function refusedConnection(error: unknown): TxboxError | undefined {
   const text = describeError(error);
   if (/ACCESS[_-]REFUSED/.test(text)) {
@@ -43,7 +43,7 @@ export function notAsked(error: Error): TxboxError {
   return new TxboxError("invalid_option", error.message, { fix: "Correct the name or argument", cause: error });
 }
 
-/** It is asked for by name and not there: what to do depends on who could have created it. */
+/** It is asked for by name and not there: what to do depends on which side could have created it. */
 export function missingExchange(exchange: string, fix: string, cause?: unknown): PermanentError {
   return new PermanentError(`RabbitMQ has no exchange "${exchange}"`, { field: "exchange", fix, cause });
 }
@@ -59,7 +59,7 @@ export function missingQueue(queue: string, field: "queue" | "deadLetter", cause
 
 /** What was declared a moment ago is gone again: the next attempt declares it anew. */
 export function deletedMeanwhile(what: string, cause: unknown): UnavailableError {
-  return new UnavailableError(`Somebody has deleted ${what}`, { cause });
+  return new UnavailableError(`RabbitMQ no longer has ${what}: it was deleted`, { cause });
 }
 
 export function isMissing(error: unknown): boolean {
@@ -76,7 +76,7 @@ export function refusalOf(error: unknown, exchange: string): Error {
   switch (replyCode(error)) {
     case NOT_FOUND:
       // It was there when it was looked for.
-      return exchangeOut(exchange, `Somebody has deleted the exchange "${exchange}"`, error);
+      return exchangeOut(exchange, `The exchange "${exchange}" was deleted`, error);
     case ACCESS_REFUSED:
       return exchangeOut(exchange, `The exchange "${exchange}" takes nothing: ${describeError(error)}`, error);
     case PRECONDITION_FAILED:

@@ -16,7 +16,7 @@ export class KnownExchanges {
   readonly #clock: Clock;
   /** The default exchange is always there. */
   #known = new Set<string>([""]);
-  /** Those that were there at some time: should one be missing now, its messages wait. */
+  /** Exchanges that were there at some time: if one is missing now, its messages wait. */
   readonly #met = new Set<string>();
 
   constructor(link: RabbitmqLink, declare: boolean, clock: Clock) {
@@ -71,6 +71,6 @@ export class KnownExchanges {
   #missing(exchange: string, cause: unknown): Error {
     const fix = this.#declare ? "Create it" : "Create it, or set declare: true on the publisher";
     if (!this.#met.has(exchange)) return missingExchange(exchange, fix, cause);
-    return new Error(`Somebody has deleted the exchange "${exchange}". ${fix}`);
+    return new Error(`The exchange "${exchange}" was deleted. ${fix}`);
   }
 }

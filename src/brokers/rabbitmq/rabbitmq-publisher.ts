@@ -38,7 +38,7 @@ export interface RabbitmqPublisherOptions extends EnvelopeOptions {
   declare?: boolean;
   /**
    * What becomes of a message that no queue takes, though its exchange is there: RabbitMQ says the same whether the node of
-   * the queue is down or nobody has bound one. "wait": the route is out until a queue is there. "reject": a dead letter at
+   * the queue is down or no queue is bound. "wait": the route is out until a queue is there. "reject": a dead letter at
    * once, unless the route has worked since the publisher was created. Default "wait".
    */
   unroutable?: Unroutable;
@@ -163,7 +163,7 @@ class RabbitmqSender {
       }
       const answers = await this.#link.answers(this.#clock, over);
       if (over.aborted || heard !== batch.confirms) continue;
-      // What it still sends would be taken for an answer to later messages.
+      // What it still sends would look like an answer to later messages.
       this.#channels.drop(channel);
       if (answers) batch.skipSilent();
       else batch.giveUp(new UnavailableError(`RabbitMQ confirmed nothing for ${this.#timeoutMs} ms`));

@@ -48,7 +48,9 @@ export class RabbitmqSubscription {
     this.#window = new ConsumerWindow(settings);
   }
 
-  /** Resolves when messages come. Rejects for what only people can mend; waits while the server is out. */
+  /**
+   * Resolves when messages come. Rejects for an error that only an operator can mend; waits while the server is out.
+   */
   start(): Promise<void> {
     return (this.#connecting = this.#connect(false, (error) => errorCode(error) !== "unavailable"));
   }
@@ -195,7 +197,7 @@ export class RabbitmqSubscription {
     });
   }
 
-  /** The message comes again though nobody died of it: its connection broke. */
+  /** The message comes again because its connection broke: it did not kill a process. */
   #survived(id: string | undefined): void {
     if (id === undefined) return;
     if (this.#survivals.size >= MAX_SURVIVALS) this.#survivals.clear();

@@ -3,8 +3,8 @@ import { StreamReader } from "./stream-reader.ts";
 
 /**
  * The only reader of its stream in the group. New entries are taken only with the lock in hand, which the server checks
- * as it gives them out; whoever gets the lock first takes all that is pending, in order. So everybody who works on a
- * key has had everything of it that came before and was not done.
+ * as it gives them out. The process that gets the lock first takes all that is pending, in order. So a process that
+ * works on a key has first had everything of that key that came before and was not done.
  */
 export class OrderedReader extends StreamReader {
   /** Our name in the lock, while it is ours. */
@@ -49,8 +49,8 @@ export class OrderedReader extends StreamReader {
   }
 
   /**
-   * Our name in the lock, a new one after every gap; undefined when another has the lock. Each time with a turn of its
-   * own: a request of before may reach the server late, and what it took would be in nobody's hand.
+   * Our name in the lock, a new one after every gap; undefined when another process has the lock. Each time with a new
+   * turn: an earlier request may reach the server late, and no process would handle what it took.
    */
   async #hold(): Promise<string | undefined> {
     const ms = this.settings.takeOverAfterMs;

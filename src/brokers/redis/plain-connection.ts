@@ -94,7 +94,7 @@ function fromNodeRedisSentinel(client: NodeRedisSentinel): PlainConnection {
 
 /** A client of the present master, not to be used but copied: its connection has ended. */
 async function masterOf(client: NodeRedisSentinel, gaveUp: () => boolean): Promise<NodeRedisClient> {
-  // One look at the sentinels: whoever connects has a patience of its own.
+  // One look at the sentinels: the caller that connects tries again by itself.
   const sentinel = client.duplicate({ maxCommandRediscovers: 0, masterPoolSize: 1, replicaPoolSize: 0 });
   let reason: unknown;
   sentinel.on("error", (error) => (reason ??= error));

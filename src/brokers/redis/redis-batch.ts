@@ -152,7 +152,10 @@ export class RedisBatch {
     }
   }
 
-  /** The server's last word may be lost with the connection: a message that breaks it twice, and alone, is to blame. */
+  /**
+   * The last answer of the server may be lost with the connection: a message that breaks it twice, and alone, is to
+   * blame.
+   */
   async #hasBroken({ index }: Entry): Promise<boolean> {
     const { id } = this.#batch.messages[index]!;
     const suspects = this.#limit?.suspects;
@@ -243,7 +246,7 @@ async function replicated(
   });
 }
 
-/** What was sent may still be done after that: a repeat that comes late, in order in itself. */
+/** Requests that were sent may still take effect after that: a late repeat, in order in itself. */
 async function untilAborted(link: RedisLink, signal: AbortSignal, running: Promise<void>): Promise<void> {
   const aborted = Promise.withResolvers<never>();
   const abort = (): void => {

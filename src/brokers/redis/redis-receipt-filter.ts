@@ -31,7 +31,7 @@ export interface RedisReceiptFilter extends ReceiptFilter {
   close(): Promise<void>;
 }
 
-/** After a failure nobody asks for so long: the ledger alone is quicker than a Redis that does not answer. */
+/** After a failure Redis is not asked for so long: the ledger alone is quicker than a Redis that does not answer. */
 const PAUSE_MS = 1000;
 const ANSWER_MS = 2000;
 const MOST = 1000;

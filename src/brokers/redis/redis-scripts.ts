@@ -59,7 +59,7 @@ return {added, failure}
 
 /**
  * A lock holds its owner and, behind that, a turn. KEYS: lock. ARGV: owner, ms, the next turn or "" to keep the present
- * one. Answers 1 when it is still ours, 0 when it is nobody's, -1 when another has it.
+ * one. Answers 1 when it is still ours, 0 when it is free, -1 when another has it.
  */
 export const RENEW: Script = script(`
 local token = redis.call('GET', KEYS[1])
@@ -110,8 +110,8 @@ return 1
 `);
 
 /**
- * Leaves the group: what is pending may be taken by anybody at once and the present attempt does not count.
- * KEYS: stream. ARGV: group, consumer, "1" to delete the consumer when it leaves nothing.
+ * Leaves the group: any other member may take what is pending at once, and the present attempt does not count. KEYS:
+ * stream. ARGV: group, consumer, "1" to delete the consumer when it leaves nothing.
  */
 export const LEAVE: Script = script(`
 local start = '-'

@@ -1,6 +1,9 @@
 import { StreamReader } from "./stream-reader.ts";
 
-/** One of several readers of a stream: takes what it can get, and what others have left lying. Keeps no order. */
+/**
+ * One of several readers of a stream: takes new entries, and entries that other members have left pending. Keeps no
+ * order.
+ */
 export class SharedReader extends StreamReader {
   protected async takeEntries(): Promise<void> {
     await this.takePending({ member: this.group.member });

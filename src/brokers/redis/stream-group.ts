@@ -95,7 +95,7 @@ export class StreamGroup {
   /**
    * New entries, if the lock is held with this token; undefined when it is not. The server gives them out only if the
    * lock has not been touched since we looked: a script could compare, but would copy every body while all others wait.
-   * `own`: a connection that nobody else uses meanwhile.
+   * `own`: a connection that no other call uses meanwhile.
    */
   async take(own: RedisLink, token: string, count: number): Promise<StreamEntry[] | undefined> {
     const { streamKey, group, member } = this;
@@ -142,12 +142,12 @@ export class StreamGroup {
     ]);
   }
 
-  /** Keeps the number of attempts for whoever has the entry next. */
+  /** Keeps the number of attempts for the next process that has the entry. */
   async failed(id: string, attempts: number): Promise<void> {
     await this.#link.run(COUNT, [this.streamKey], [this.group, this.member, id, String(attempts + 1)]);
   }
 
-  /** Shows that these are being worked on; refused are those that another has taken over. */
+  /** Shows that these are being worked on. Refused: entries that another member has taken over. */
   async touch(ids: readonly string[]): Promise<(Error | undefined)[]> {
     const reply = await this.#link.run(TOUCH, [this.streamKey], [this.group, this.member, ...ids]);
     const lost = new Set((reply as Buffer[]).map(String));

@@ -17,7 +17,7 @@ export interface ReaderParts {
   readonly settings: RedisSubscriberSettings;
 }
 
-/** Whoever has not come by for so long, and has nothing pending, is gone for good. */
+/** A member that was not seen for so long, and has nothing pending, is gone for good. */
 const FORGET_MEMBERS_MS = 24 * 60 * 60 * 1000;
 const RECONNECT = { baseMs: 50, maxMs: 2000 };
 const MAX_BLOCK_MS = 5000;
@@ -76,7 +76,7 @@ export abstract class StreamReader {
     const told = await this.held.end();
     this.#ended.abort();
     await this.#running;
-    // From who cannot say goodbye, others take over.
+    // When Redis could not be told, other members take over the entries later.
     if (told) await this.leave(deleteMember).catch(() => undefined);
   }
 
@@ -103,7 +103,7 @@ export abstract class StreamReader {
   }
 
   /**
-   * Takes pending entries that are not in hand, in order: of everybody or of one member. An attempt counts when it began
+   * Takes pending entries that are not in hand, in order: of all members or of one. An attempt counts when it began
    * elsewhere or in another life; one whose answer was lost on the way has not begun.
    */
   protected async takePending(from: { member?: string; minIdleMs?: number }): Promise<void> {
@@ -132,8 +132,9 @@ export abstract class StreamReader {
   }
 
   /**
-   * What several processes have had in hand and not finished may be what they died of. With nothing beside it, it is the
-   * only one to lose an attempt should this process die, too. Nobody waits for longer than it takes to take over.
+   * Entries that several processes have taken and not finished may have killed them. Such an entry is tried with
+   * nothing beside it: should this process die too, only that entry loses an attempt. This waits no longer than a
+   * take-over takes.
    */
   async #alone(claim: () => Promise<void>): Promise<void> {
     const { clock, takeOverAfterMs } = this.settings;
@@ -230,7 +231,7 @@ export abstract class StreamReader {
     }
   }
 
-  /** Who reads meets the same errors and speaks of them. */
+  /** Errors are not reported here: the reading loop meets the same errors and reports them. */
   async #tend(): Promise<void> {
     const { clock } = this.settings;
     await this.keepEntries();

@@ -44,8 +44,8 @@ export const deadCommand: Command = defineCommand({
   ],
   about:
     "Requeued messages go out again through the same relay, those of one key in their order. The relay carries out requeue and\n" +
-    "discard between two batches; when none runs, the command waits in the database until one does. A group is what died of the\n" +
-    "same: one relay, one type, one kind of error. An edited letter keeps its id, key, stream, type and position, and what it was\n" +
+    "discard between two batches; when none runs, the command waits in the database until one does. A group is letters of one\n" +
+    "relay and one type with the same kind of error. An edited letter keeps its id, key, stream, type and position, and what it was\n" +
     "before. A redrive requeues at a rate and waits while the target of the relay is out. `txbox changes` shows who did what.\n" +
     "These are the letters of relays. A consumer that reads a broker puts its own into that broker, such as orders.dead of Redis:\n" +
     "`txbox replay` of the sender sends such a message again.",
@@ -289,7 +289,7 @@ function filterOf(choice: DeadChoice): DeadFilter {
   return filter;
 }
 
-/** Relays with a command that waits, because nobody runs them. */
+/** Relays with a command that waits, because no process runs them. */
 async function relaysWithoutProcess(admin: Admin, choices: readonly DeadChoice[]): Promise<string[]> {
   const idle = (await admin.relays()).filter(({ dead, lanes }) => dead > 0 && !lanes.some(isLive));
   const waiting: string[] = [];

@@ -15,8 +15,8 @@ export const grantsCommand: Command = defineCommand({
     writer: { kind: "text", value: "ROLE", help: "applications that enqueue" },
     consumer: { kind: "text", value: "ROLE", help: "applications with an inbox" },
     relay: { kind: "text", value: "ROLE", help: "relay processes, and the commands for relays and dead letters" },
-    maintainer: { kind: "text", value: "ROLE", help: "whoever migrates, rotates segments and drops old ones" },
-    viewer: { kind: "text", value: "ROLE", help: "whoever looks at everything and changes nothing" },
+    maintainer: { kind: "text", value: "ROLE", help: "the role that migrates, rotates segments and drops old ones" },
+    viewer: { kind: "text", value: "ROLE", help: "people who look at everything and change nothing" },
   },
   examples: [["grants --writer app --relay txbox_relay | psql", "give two roles the least they need"]],
   async run(context, { flags }) {

@@ -14,7 +14,7 @@ export const migrateCommand: Command = defineCommand({
   },
   examples: [
     ["migrate", "bring the schema up to date"],
-    ["migrate --dry-run > txbox.sql && psql -v ON_ERROR_STOP=1 -f txbox.sql", "let somebody else run the SQL"],
+    ["migrate --dry-run > txbox.sql && psql -v ON_ERROR_STOP=1 -f txbox.sql", "let another person run the SQL"],
   ],
   async run(context, { flags }) {
     const { output } = context;

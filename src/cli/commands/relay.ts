@@ -292,7 +292,7 @@ async function drainInTime(
   return both === LATE ? LATE : both[0];
 }
 
-/** By a signal, or because nobody reads what is printed. */
+/** By a signal, or because the reader of the output has gone. */
 function toldToStop(): Promise<void> {
   const signal = stopSignal();
   return new Promise((resolve) => {

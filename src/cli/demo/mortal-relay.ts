@@ -19,8 +19,8 @@ export interface MortalRelayOptions extends Omit<RelayOptions, "clock"> {
 const never = new Promise<never>(() => undefined);
 
 /**
- * PGlite lives inside this process, so nothing can be killed with a signal. Instead the relay's publisher and clock stop
- * answering: it never settles, renews or says goodbye again, which is all that a `kill -9` would change.
+ * PGlite lives inside this process, so nothing can be killed with a signal. Instead the relay's publisher and clock
+ * stop answering: it never settles, renews its lease or leaves again, which is all that a `kill -9` would change.
  */
 export function createMortalRelay({ dieAt = Number.POSITIVE_INFINITY, ...options }: MortalRelayOptions): MortalRelay {
   const { promise: died, resolve } = Promise.withResolvers<void>();

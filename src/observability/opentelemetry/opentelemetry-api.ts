@@ -1,6 +1,6 @@
 /**
- * What is used of `@opentelemetry/api`. Pass the module itself: `import * as api from "@opentelemetry/api"`. It is typed
- * here by its form, so that those who do not trace need not install it.
+ * What is used of `@opentelemetry/api`. Pass the module itself: `import * as api from "@opentelemetry/api"`. It is
+ * typed here by its form, so that applications that do not trace need not install it.
  */
 export interface TraceApi {
   readonly ROOT_CONTEXT: OtelContext;

@@ -26,7 +26,7 @@ export function writeTraceContext(context: OtelSpanContext, headers: Record<stri
   if (state !== null) headers["tracestate"] = state;
 }
 
-/** What the headers of a message say, whoever wrote them; undefined when that is no trace. */
+/** What the headers of a message from any sender say; undefined when that is no trace. */
 export function readTraceContext(headers: Headers, api: TraceApi): OtelSpanContext | undefined {
   const { traceparent, tracestate }: { traceparent?: unknown; tracestate?: unknown } = headers;
   const found = typeof traceparent === "string" && traceparent.length <= 200 ? TRACEPARENT.exec(traceparent) : null;
@@ -49,8 +49,8 @@ export function readSampledContext(message: Message, api: TraceApi): OtelSpanCon
 }
 
 /**
- * Whether headers, as JSON, surely name no sampled trace: none at all, or one in the usual form. Who writes letters of the
- * name as escapes, or the name twice, gets no span for it.
+ * Whether headers, as JSON, surely name no sampled trace: none at all, or one in the usual form. A name written with
+ * escapes, or twice, gets no span.
  */
 function isSurelyUnsampled(bytes: Uint8Array, from: number, to: number): boolean {
   const name = find(bytes, from, to);

@@ -38,7 +38,7 @@ const INBOX = "inbox.";
 
 /**
  * Figures of the store, looked at when the registry is scraped. While the store is away, `txbox_up` is 0 and no figures
- * are shown, so that none is taken for fresh. One process is enough for a store: the exporter is one.
+ * are shown, so that no old figure looks new. One process is enough for a store: the exporter is one.
  */
 export function collectFigures(options: CollectFiguresOptions): CollectedMetrics {
   const of = "collectFigures";

@@ -33,7 +33,7 @@ const MAX_NAMES = 1000;
 
 export type ProcessMetrics = Metrics<typeof PROCESS_METRICS>;
 
-/** What those who fill the metrics have in common. */
+/** What all parts that fill the metrics have in common. */
 export interface Counting {
   readonly metrics: ProcessMetrics;
   /** Bounded: of a relay, of a consumer. */

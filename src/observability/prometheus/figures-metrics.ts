@@ -8,7 +8,7 @@ const OF_RELAY = {
   lag_seconds: "The same as the age of the oldest pending message.",
   parked_records: "Messages that wait behind failed ones.",
   blocked_keys: "Keys that have failed messages.",
-  dead_records: "Dead letters that nobody has dealt with.",
+  dead_records: "Dead letters that wait to be requeued or discarded.",
 } as const;
 
 export type RelayFigure = keyof typeof OF_RELAY;

@@ -5,7 +5,7 @@ import type { Counting } from "./collect-metrics.ts";
 export function listenToInboxes({ metrics, consumer: named, on }: Counting): void {
   /** Messages whose first attempt was counted: a subscriber tries again with the same object. */
   const seen = new WeakSet<IncomingMessage>();
-  /** What was under way before anybody listened was not added, and is not taken off. */
+  /** What was under way before the metrics listened was not added, and is not taken off. */
   const begun = new WeakSet<HandleOperation>();
 
   on("txbox:inbox:handle:start", (event) => {

@@ -12,7 +12,7 @@ export function listenToRelays({ metrics, relay: named, consumer, on }: Counting
   const routes = new Map<string, Set<string>>();
   /** Relays that have had a stream of the database. */
   const streaming = new Set<string>();
-  /** What was under way before anybody listened was not added, and is not taken off. */
+  /** What was under way before the metrics listened was not added, and is not taken off. */
   const begun = new WeakSet<PublishOperation>();
   /** The inbox whose stored messages a relay handles. */
   const consumers = new Map<string, string>();

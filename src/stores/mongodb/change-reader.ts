@@ -186,7 +186,7 @@ export class ChangeReader {
     if (inserts.length > 0) this.#options.onArrival();
   }
 
-  /** Once from where it was; what failed right after that has failed. */
+  /** Opens the stream once more where it was. When it fails again right after that, it has failed. */
   async #mend(error: unknown): Promise<void> {
     if (this.#closed) return;
     if (this.#broken) return this.#fail(error);

@@ -48,7 +48,7 @@ export class Changes {
     }
     const run = async (session: MongoSession) => {
       const { answer, count } = await change({ session });
-      // What has changed nothing is no change.
+      // A change without an effect is not noted.
       return { answer, noted: count === 0 ? noted : await this.#write(note, actor, noted, count, { session }) };
     };
     try {

@@ -27,7 +27,7 @@ export interface ReadyPage {
   end: StreamEnd | undefined;
 }
 
-/** "lost": the lease is over, or somebody changed the documents meanwhile. */
+/** "lost": the lease is over, or the documents were changed meanwhile. */
 export type Claimed = ReadyPage | "lost" | undefined;
 
 /**
@@ -44,7 +44,7 @@ export interface MessageSource {
   /** Documents become ready otherwise than by an insert. False: it finds them anyway. */
   rescan(): boolean;
   settled(upTo: StreamEnd): void;
-  /** Up to where all is settled, for the relay's document; undefined: there is no such thing. */
+  /** Up to where all is settled, for the relay's document; undefined: this source has no such time. */
   note(idle: boolean): ResumeNote | undefined;
   close(): void;
 }
@@ -73,7 +73,9 @@ export class ClaimSource implements MessageSource {
     }
   }
 
-  /** New messages that nobody else can have: they are held without a write. Undefined: none of them was a message. */
+  /**
+   * New messages that no other process can have: they are held without a write. Undefined: none of them was a message.
+   */
   async streamed(documents: readonly Document[], end: StreamEnd): Promise<Claimed> {
     const readable = await this.#declareUnreadableDead(documents, "ready");
     if (readable === undefined) return "lost";
@@ -172,7 +174,7 @@ export class ClaimSource implements MessageSource {
   note(): undefined {}
   close(): void {}
 
-  /** Documents that no message can be made of are dead at once, with the reason; those that are left. */
+  /** Documents that no message can be made of are declared dead at once, with the reason; gives the others. */
   async #declareUnreadableDead(documents: readonly Document[], waits: Waits): Promise<Document[] | undefined> {
     const readable: Document[] = [];
     for (const document of documents) {

@@ -54,7 +54,7 @@ export function classify(error: unknown, origin?: FailureOrigin): StoreFailure |
   if (LIMIT_NAMES.has(name) && !isBeforeHandshake(found)) return origin === "handler" ? "statement" : "unavailable";
   if (OUTAGE_NAMES.has(name) || isBeforeHandshake(found)) return "unavailable";
   if (code !== undefined && OUTAGE.has(code)) return "unavailable";
-  // A commit of which nobody knows: the ledger will tell, whatever the code.
+  // A commit whose result is unknown: the ledger will tell, whatever the code.
   if (hasLabel(found, "UnknownTransactionCommitResult")) return "unavailable";
   if (code !== undefined && LIMIT.has(code)) return origin === "handler" ? "statement" : "unavailable";
   if ((code !== undefined && CONFLICT.has(code)) || hasLabel(found, "TransientTransactionError")) return "conflict";

@@ -5,7 +5,7 @@ import type { Tables } from "./mongodb-names.ts";
 import { failedReceipts, storageOf } from "./store-figures.ts";
 import type { Table } from "./table.ts";
 
-/** Receipts have no index by status: those that failed are counted while there are no more receipts. */
+/** Receipts have no index by status: failed ones are counted while there are no more receipts than this. */
 const COUNTED_RECEIPTS = 20_000;
 
 /** A consumer that keeps receipts per source does so under names of its own: no other name has an @. */

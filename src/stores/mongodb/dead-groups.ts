@@ -12,7 +12,7 @@ const KEYS_OF_GROUP = 1000;
 const KEYS_IN_ALL = 10_000;
 /** How many letters get their group in one write. */
 const PART = 1000;
-/** The server gives up by itself what nobody waits for any longer. */
+/** The server itself ends a query that takes longer. */
 const MAX_TIME_MS = 30_000;
 
 /** Groups by their index, which has all that is counted: documents of letters are read for what is shown only. */

@@ -30,7 +30,8 @@ const FIELDS = [
 
 /**
  * The second half of a death: the document says `dead` already and waits as `dying`; its letter is written, then it
- * waits no more. Whoever owns the lane finishes it when the first owner could not. A death has one letter, by its token.
+ * waits no more. When the first owner could not finish it, the lane's next owner does. A death has one letter, by its
+ * token.
  */
 export async function writeLetters(tables: Tables, relay: string, documents: readonly Document[]): Promise<void> {
   if (documents.length === 0) return;

@@ -176,7 +176,7 @@ async function stuckKeys({ tables }: DoctorOptions): Promise<Symptom[]> {
       return {
         severity: "warning",
         finding: `Key ${String(row["key"])} of ${String(row["stream"])} stands still at relay ${relay} behind a dead letter: ${errorOf(row)}`,
-        consequence: "Nothing of this key is published until somebody decides",
+        consequence: "Nothing of this key is published until the dead letter is requeued or discarded",
         fix: deadLetterCommands(id, relay),
       };
     }),

@@ -48,7 +48,7 @@ export class Lease {
     return new Date(this.#until);
   }
 
-  /** Takes note of an answer; false when this owner is not among the living any more. */
+  /** Takes note of an answer; false when this owner is no longer a member. */
   note({ at, members }: RelayView, owner: string, sentAt: number): boolean {
     this.#serverAt = at.getTime();
     this.#knownAt = this.#clock.monotonic();

@@ -99,7 +99,7 @@ async function setPaused(tables: Tables, changes: Changes, relay: string, paused
   });
 }
 
-/** Its open messages are ready for whichever relay takes their streams next; its dead letters stay. */
+/** Its open messages are ready for the relay that takes their streams next; its dead letters stay. */
 async function drop(tables: Tables, changes: Changes, relay: string): Promise<void> {
   const { relays, outbox } = tables;
   await requireRelay(tables, relay);
@@ -115,7 +115,7 @@ async function drop(tables: Tables, changes: Changes, relay: string): Promise<vo
   await outbox.updateMany({ waits: "parked", relay }, ready);
   await outbox.updateMany({ status: "processing", relay }, ready);
   // No change stream tells of documents that were made ready: the relay that has their streams by now looks for them.
-  // What free lanes were left with no longer holds; what owners know is void by the number.
+  // The new number makes the stream times that owners know void; those that free lanes keep are removed.
   await relays.updateMany({}, { $inc: { rescans: 1 }, $set: { "lanes.$[].resume": null } });
 }
 

@@ -139,7 +139,7 @@ function headersOf({ headers }: Document): Headers | undefined {
   return headers as Headers | undefined;
 }
 
-/** Why a document cannot be a message; undefined when it can. Somebody may have edited it by hand. */
+/** Why a document cannot be a message, as after an edit by hand; undefined when it can. */
 export function whyUnreadable(document: Document): string | undefined {
   const { stream, event_type, key, lane, position, payload, payload_format, headers, attempts, status, waits } =
     document;
@@ -153,7 +153,7 @@ export function whyUnreadable(document: Document): string | undefined {
     return "payload is not JSON text";
   if (headers != null && !isHeaders(headers)) return `headers are ${shown(headers)}`;
   if (!Number.isInteger(attempts)) return `attempts is ${shown(attempts)}`;
-  // What has failed is parked: among the ready ones no claim or settle would ever match it.
+  // A failed message is parked: among the ready ones no claim or settle would ever match it.
   const possible = status === "new" || (status === "failed" && waits !== "ready");
   if (!possible) return `status is ${shown(status)}`;
   if (!(document["created_at"] instanceof Date)) return `created_at is ${shown(document["created_at"])}`;

@@ -110,7 +110,7 @@ export function isSnapshotUnavailable(error: unknown): boolean {
   return numericCode(error) === SNAPSHOT_UNAVAILABLE;
 }
 
-/** Whether the same operation may succeed later: the server is away, rather than in disagreement. */
+/** Whether the same operation may succeed later: the server is away, and did not refuse it. */
 export function isPassing(error: unknown): boolean {
   if (error instanceof TxboxError) return error.retryable;
   const kind = classify(error);

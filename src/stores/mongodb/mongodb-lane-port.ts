@@ -219,7 +219,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
   }
 
   async write(part: MongoPart, settlement: MongoSettlement): Promise<boolean> {
-    // Nothing is written for lanes that are another's, not even for those that nobody has taken yet.
+    // Nothing is written for lanes that this process has lost, not even for those that no other process has taken yet.
     if (this.#lease.short && !(await this.#renew(part))) return false;
     const operations = settleOperations(settlement, () => this.#lease.serverNow());
     try {
@@ -231,7 +231,8 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     }
     if (!this.#noted.has(settlement)) this.#noteWritten(settlement);
     if (settlement.clearCrashes) await this.#renew(part, true);
-    // Counted with what comes right behind it, if something does; it is written all the same when this fails.
+    // Counted with the write that comes right behind it, if there is one. When this fails, the settlement is written
+    // nevertheless.
     else if (!settlement.isFollowed()) await this.#renew(part).catch(() => undefined);
     return true;
   }
@@ -270,7 +271,8 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     const [part] = parts;
     if (part === undefined) return null;
     const scope = { lanes: part.lanes, streams: this.#streams };
-    // What is promoted comes by no change stream: whoever goes on from a stored time would let later ones overtake it.
+    // Promoted messages come by no change stream: a process that goes on from a stored time would let later ones
+    // overtake them.
     if (!this.#source.rescan() || (await this.#renew(part))) {
       await promote(this.#tables, { ...scope, fence: () => this.#lease.fence() }).catch(unlessSlow);
     }
@@ -311,7 +313,7 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
   }
 }
 
-/** What the server had no time for is done another time. */
+/** Work that the server had no time for is done another time. */
 function unlessSlow(error: unknown): void {
   if (!isTimeExpired(error)) throw error;
 }

@@ -13,7 +13,7 @@ export interface LedgerOptions {
   receiptRetentionMs: number;
 }
 
-/** A handler that hangs in its transaction holds its receipt: nobody waits for it longer than this. */
+/** A handler that hangs in its transaction holds its receipt: a failure waits for it no longer than this. */
 const FAIL_WAIT_MS = 2000;
 const FAIL_TRIES = 8;
 const YEAR_MS = 365 * 86_400_000;
@@ -89,8 +89,8 @@ export function createLedger({
         } catch (failure) {
           if (isTimeExpired(failure)) return 0;
           if (!isDuplicateKey(failure)) throw failure;
-          // There is a receipt that the filter left out, or one that another process has just made. The message is given
-          // up for processed by this answer, so a failover must not take it back.
+          // There is a receipt that the filter left out, or one that another process has just made. After this answer
+          // the message counts as processed, so a failover must not take the receipt back.
           const found = await inbox.findOne({ _id }, { readConcern: { level: "majority" } });
           if (found?.["status"] === "processed") return "processed";
           if (attempt === FAIL_TRIES) throw notYetByMajority(failure);
@@ -141,7 +141,7 @@ function expiry({ messageId }: Receipt, retentionMs: number): Date {
   if (time === undefined) return new Date(now + retentionMs);
   if (time < now - retentionMs) throw expired(messageId, "is older than the receipts are kept");
   if (time > now + YEAR_MS) throw expired(messageId, "lies more than a year ahead");
-  // A day more than anybody's clock is wrong.
+  // A day more, for a clock that is wrong.
   return new Date(Math.max(time, now) + retentionMs + 86_400_000);
 }
 

@@ -10,7 +10,9 @@ const BATCH = 100;
 /** How many letters of older relays get their group in one run. */
 const GROUPED = 50_000;
 
-/** The server deletes what is done and past its time, so what is left is to find documents that no relay would ever see. */
+/**
+ * The server deletes documents that are done and past their time. This finds documents that no relay would ever see.
+ */
 export function createMaintenance({ tables }: { tables: Tables }): Maintenance {
   return {
     async run() {
@@ -21,7 +23,7 @@ export function createMaintenance({ tables }: { tables: Tables }): Maintenance {
   };
 }
 
-/** A document whose lane was edited away belongs to nobody: it is dead, with the reason. */
+/** A document whose lane was edited away belongs to no owner: it is declared dead, with the reason. */
 async function buryLaneless(tables: Tables, waits: string): Promise<void> {
   const lost = await tables.outbox.find({ waits, lane: { $nin: LANE_NUMBERS } }, { limit: BATCH });
   for (const { _id, lane, relay } of lost) {

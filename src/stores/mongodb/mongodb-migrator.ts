@@ -21,8 +21,8 @@ interface Wrong {
 }
 
 /**
- * Collections and indexes. Making them is idempotent, so any number of processes may do it at once; the version, which
- * one of them writes first, tells who did. Indexes that somebody dropped or changed are found and made again.
+ * Collections and indexes. Making them is idempotent, so any number of processes may do it at once. One of them writes
+ * the version first, and so tells that it did. Indexes that were dropped or changed are found and made again.
  */
 export function createMigrator({ database, names, retentionMs }: MigratorOptions): Migrator {
   const wanted = indexesOf(names, { retentionMs });
@@ -108,7 +108,7 @@ async function createCollection({ db }: Database, name: string): Promise<void> {
   }
 }
 
-/** For mongosh, for those who do not let applications make indexes. */
+/** A script for mongosh, for operators who do not let applications make indexes. */
 function scriptOf(names: Names, wrong: readonly Wrong[], withVersion: boolean): string {
   const collection = (name: string) => `db.getCollection(${JSON.stringify(name)})`;
   const lines = wrong.flatMap(({ collection: name, index, replaces }) => {

@@ -32,7 +32,10 @@ export interface ResumeNote {
   n: number;
   /** All that was committed before is settled; null: nothing is known. */
   time: ClusterTime | null;
-  /** Void when documents were made ready behind the back of the stream since: then this is not the relay's number. */
+  /**
+   * Void when documents were made ready since in a way that the stream does not show: then the relay has another
+   * number.
+   */
   rescans: number;
 }
 
@@ -51,7 +54,9 @@ export interface RelayView {
   members: MemberView[];
   lanes: LaneView[];
   published: number;
-  /** How often messages of a dropped relay were made ready: whoever follows a change stream has to look for them. */
+  /**
+   * How often messages of a dropped relay were made ready: processes that follow a change stream have to look for them.
+   */
   rescans: number;
   /** The server's time of the write that this is the answer to. */
   at: Date;
@@ -81,7 +86,10 @@ function changeLanes(when: Document, change: Document): Document {
 
 const NEXT_EPOCH: Document = { $add: ["$$lane.epoch", 1] };
 
-/** Where the stream stands for whoever has the lane next: where that of its owner does, once that had it too. */
+/**
+ * Where the lane's next owner goes on in the stream: where this owner stands, if it went on from its predecessor's
+ * place.
+ */
 function passedOn(time: Document): Document {
   const taken = { $and: ["$$lane.resume.taken", { $eq: ["$$lane.resume.epoch", "$$lane.epoch"] }] };
   return { time: { $cond: [taken, "$$lane.resume.time", time] }, epoch: NEXT_EPOCH };
@@ -123,7 +131,7 @@ export class MongoOwnership {
     return found === undefined ? undefined : viewOf(found);
   }
 
-  /** Creates the relay with free lanes; false when somebody else did. Its creator prepares it before others join. */
+  /** Creates the relay with free lanes; false when another process did. Its creator prepares it before others join. */
   async create(owner: string, streams: readonly string[] | undefined): Promise<boolean> {
     const lanes = Array.from({ length: LANES }, (_, lane) => ({ lane, owner: null, epoch: 0, crashes: 0, stale: [] }));
     const until = { $add: ["$$NOW", this.#leaseMs] };
@@ -165,7 +173,7 @@ export class MongoOwnership {
     });
   }
 
-  /** More time for the one who is at it; undefined when another has gone on with it. */
+  /** More time for the process that creates the relay; undefined when another process has gone on with it. */
   async extendCreation(owner: string): Promise<RelayView | undefined> {
     const until = { $add: ["$$NOW", this.#leaseMs] };
     return this.#change([{ $set: { creating: { owner: literal(owner), until } } }], { "creating.owner": owner });
@@ -202,7 +210,7 @@ export class MongoOwnership {
     ]);
   }
 
-  /** Renews the lease and frees the lanes of those whose lease has run out. */
+  /** Renews the lease and frees the lanes of members whose lease has run out. */
   tend(owner: string, resume?: ResumeNote): Promise<RelayView | undefined> {
     const over = { $and: [{ $lt: ["$$member.lease_until", "$$NOW"] }, { $ne: ["$$member.owner", literal(owner)] }] };
     const expired = { $filter: { input: "$members", as: "member", cond: over } };

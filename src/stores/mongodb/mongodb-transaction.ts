@@ -38,7 +38,8 @@ export async function inTransaction<T>(client: MongoClientLike, attempt: Try<T>)
       return await once(session, attempt.run);
     } catch (error) {
       if (classify(error) !== "conflict" || performance.now() > endsAt) throw error;
-      // The server forgets open transactions when its primary changes, which is not the handler's doing. Twice in a row is.
+      // The server forgets open transactions when its primary changes: that is not the handler's fault. Twice in a row
+      // it is.
       aborted = isNoSuchTransaction(error) ? aborted + 1 : 0;
       if (aborted === 2) throw abortedByServer(error);
       if (attempt.hasBegun(session) && ++runs >= MAX_RUNS) throw error;

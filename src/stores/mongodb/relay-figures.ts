@@ -95,7 +95,7 @@ export interface Ready {
   cut: boolean;
 }
 
-/** What is ready has no relay yet: it is that of the relay which has its stream. */
+/** A ready document has no relay yet: it counts for the relay that has its stream. */
 export async function readyByStream(tables: Tables, limit: number = COUNTED): Promise<Ready> {
   const rows = await tables.outbox.aggregate(
     [

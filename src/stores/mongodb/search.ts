@@ -29,7 +29,7 @@ export async function search(tables: Tables, query: MessageSearch): Promise<Mess
   return searchPage(query, [part], LOOKED_AT);
 }
 
-/** What a relay has claimed, and what it will claim: until then a document is nobody's. */
+/** What a relay has claimed, and what it will claim: until the claim a document belongs to no relay. */
 async function ofRelay({ relays }: Tables, relay: string | undefined): Promise<Document> {
   if (relay === undefined) return {};
   const [known] = await relays.aggregate([{ $match: { _id: relay } }, { $set: { at: "$$NOW" } }]);

@@ -21,7 +21,7 @@ export async function settleStreamed(
   for (let from = 0; from < streamed.length; from += size) {
     writes.push(markDone(outbox, streamed.slice(from, from + size), token, hold));
   }
-  // None is left under way when another has failed: whoever writes again must not meet it.
+  // When one fails, the others are waited for: a second try must not meet a write that is under way.
   await Promise.allSettled(writes);
   return (await Promise.all(writes)).reduce((sum, matched) => sum + matched, 0);
 }

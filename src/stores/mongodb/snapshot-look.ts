@@ -35,7 +35,7 @@ export async function readyAt(options: LookOptions, filter: Document): Promise<R
     try {
       const { cursor } = (await run(options, command)) as { cursor: Document };
       const [last] = cursor["firstBatch"] as { position?: number }[];
-      // One that was edited until it had no position is there all the same, before all others.
+      // A document that was edited until it had no position is still there, before all others.
       const position = last === undefined ? undefined : (last.position ?? Number.NEGATIVE_INFINITY);
       return { at: cursor["atClusterTime"] as ClusterTime, last: position };
     } catch (error) {

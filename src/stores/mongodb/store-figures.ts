@@ -7,7 +7,7 @@ import type { Table } from "./table.ts";
 
 /** Scheduled messages are counted up to here. */
 const COUNTED = 10_000;
-/** Receipts have no index by status: those that failed are counted while there are no more receipts. */
+/** Receipts have no index by status: failed ones are counted while there are no more receipts than this. */
 const COUNTED_RECEIPTS = 100_000;
 
 /** Figures of the whole store, from the indexes over open work and what the server knows of its collections. */
@@ -26,7 +26,7 @@ export async function storeFigures(tables: Tables): Promise<StoreFigures> {
     storageOf(tables.inbox),
   ]);
   return {
-    // What is done goes by its own time: nobody can hold it back.
+    // Done messages are deleted by their own time: no relay can hold that back.
     relays: relays.map((relay) => ({ ...relay, holdsBackRetention: false })),
     activity,
     scheduled: {

@@ -6,8 +6,8 @@ import { type LookOptions, operationTime } from "./snapshot-look.ts";
 const EVERY_MS = 60_000;
 
 /**
- * Looks, while a stream never runs dry, for what it does not bring: documents that somebody made ready by hand. Such a
- * one is still ready when all that the stream had told by then is settled.
+ * Looks, while a stream never runs dry, for what it does not bring: documents that were made ready by hand. Such a one
+ * is still ready when all that the stream had told by then is settled.
  */
 export class Stragglers {
   readonly #options: LookOptions & { tables: Tables };

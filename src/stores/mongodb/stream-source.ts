@@ -75,7 +75,7 @@ export class StreamSource implements MessageSource {
   readonly #options: StreamSourceOptions;
   readonly #claims: ClaimSource;
   #state: Closed | Scanning | OpenStream = CLOSED;
-  /** How often documents were made ready behind the back of the stream, as far as this is known. */
+  /** How often documents were made ready in a way that the stream does not show, as far as this is known. */
   #rescans = 0;
   #rescanDue = false;
   /** Of notes for the relay's document. */
@@ -127,7 +127,7 @@ export class StreamSource implements MessageSource {
   }
 
   async ready(scope: ClaimScope): Promise<Claimed> {
-    // Whoever dies is to blame a message for it, and that has to be a claimed one.
+    // A process that dies must leave a message to blame, and that has to be a claimed one.
     if (scope.alone || this.#rescanDue) this.rescan();
     for (let scans = 0; ;) {
       if (scope.alone) return this.#claims.ready(scope);
@@ -143,7 +143,7 @@ export class StreamSource implements MessageSource {
       } else if (this.#options.clock.monotonic() < this.#failures.nextFrom) {
         return this.#claims.ready(scope);
       } else if (!scope.idle) {
-        // What came by the stream and is not settled yet would be found ready.
+        // Messages that came by the stream and are not settled yet would be found ready.
         return undefined;
       } else {
         await this.#begin(state.settledTo, scope);
@@ -257,10 +257,10 @@ export class StreamSource implements MessageSource {
     return "overdue";
   }
 
-  /** While nothing comes, time goes by all the same: whoever goes on from here need not read through it. */
+  /** While nothing comes, the stored time still moves on: a process that goes on from it need not read that stretch. */
   async #refresh(stream: OpenStream, filter: Document): Promise<void> {
     stream.refreshedAt = this.#options.clock.monotonic();
-    // Without such a look the stream is as good as before.
+    // When this look fails, the stream goes on as before.
     const look = await readyAt(this.#options, filter).catch(() => undefined);
     if (look !== undefined && look.last === undefined) stream.settledTo = look.at;
   }
@@ -274,7 +274,7 @@ export class StreamSource implements MessageSource {
     // One that was edited in any other way is left to a scan, which reads it as it is now.
     const filter = { _id: { $in: ids }, waits: "ready", status: "new" };
     const hint = { _id: 1 };
-    // As a rule all of them are, and a number is sooner told than all their ids.
+    // As a rule all of them are, and a count takes less time than all their ids.
     if ((await outbox.count(filter, { hint })) === doubts.length) return inserts;
     const options = { projection: { _id: 1, position: 1 }, hint, batchSize: doubts.length + 1 };
     const ready = new Set((await outbox.find(filter, options)).map(nameOf));

@@ -2,8 +2,8 @@ import { answeredWithin } from "../shared/answer-deadline.ts";
 import type { Document, RawCollection, UpdateResult } from "./mongodb-client.ts";
 
 /**
- * A collection whose answers are waited for no longer than a deadline: a connection that died without a word would hold
- * its caller for ever. Whether the operation has arrived is open then, as with any broken connection.
+ * A collection whose answers are waited for no longer than a deadline: a connection that breaks unnoticed would hold
+ * its caller for ever. Whether the operation has arrived is unknown then, as with any broken connection.
  */
 export class Table {
   readonly raw: RawCollection;

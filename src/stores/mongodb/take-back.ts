@@ -66,13 +66,13 @@ export async function takeBackOf(outbox: Table, options: TakeBackOptions): Promi
 export interface ForgottenOptions {
   relay: string;
   lanes: readonly number[];
-  /** Everybody who may have something in hand. */
+  /** All processes that may have something in hand. */
   members: readonly string[];
 }
 
 /**
- * Documents in the hands of somebody who is long gone, though the lane has another owner. No way is known in which they
- * come to be there; a lease that has run out is reason enough to take them back.
+ * Documents held by a process that is no longer a member, though the lane has another owner. No way is known in which
+ * this can come about; a lease that has run out is reason enough to take them back.
  */
 export function forgotten({ relay, lanes, members }: ForgottenOptions): Document {
   return {

@@ -4,7 +4,7 @@ import type { Tables } from "./mongodb-names.ts";
 import type { RelayView } from "./mongodb-ownership.ts";
 import { forgotten } from "./take-back.ts";
 
-/** What is seen to now and then while lanes are held. */
+/** Work that is done now and then while lanes are held. */
 export class Upkeep {
   readonly #tables: Tables;
   readonly #options: JoinOptions;
@@ -18,7 +18,7 @@ export class Upkeep {
     this.#clock = clock;
   }
 
-  /** Whether documents of these lanes are in the hands of somebody who is gone. A reload takes them back. */
+  /** Whether a process that is no longer a member holds documents of these lanes. A reload takes them back. */
   async hasForgotten(lanes: readonly number[], { members }: RelayView): Promise<boolean> {
     const { relay, leaseMs } = this.#options;
     const now = this.#clock.monotonic();

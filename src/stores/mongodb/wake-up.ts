@@ -9,7 +9,10 @@ export interface WakeUpOptions {
   onEvent?: (event: WakeUpEvent) => void;
 }
 
-/** Wakes the relays of this process when another process has enqueued something. Only a hint: polling is the truth. */
+/**
+ * Wakes the relays of this process when another process has enqueued something. It makes them look sooner: they find
+ * all messages by polling too.
+ */
 export interface WakeUp extends AsyncDisposable {
   close(): Promise<void>;
 }
@@ -50,7 +53,7 @@ export function startWakeUp(outbox: Table, clock: Clock, wake: () => void, optio
       const again = (error as { code?: unknown }).code !== NOT_SUPPORTED;
       onEvent({ type: "wake_up_lost", error: describeError(error), again });
       if (!again) return;
-      // Relays look at once: what was enqueued meanwhile had nobody to tell of it.
+      // Relays look at once: no signal came for what was enqueued meanwhile.
       wake();
       if (clock.monotonic() - openedAt > BACKOFF.maxMs) failures = 1;
       await clock.sleep(Math.max(50, backoffMs(failures, BACKOFF)), closing.signal);

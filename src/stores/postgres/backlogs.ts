@@ -38,7 +38,7 @@ interface Look {
   first: bigint;
   late: number;
   ages: number[];
-  /** Of the oldest row, whoever it is for. */
+  /** Of the oldest row, for any relay. */
   unreadMs: number;
 }
 

@@ -32,7 +32,7 @@ export function classify(error: unknown, origin?: FailureOrigin): StoreFailure |
   return isOutage ? "unavailable" : "statement";
 }
 
-/** A handler's own target may have been out of reach, or the handler cost its session its life. */
+/** An error of a handler may be about another server that it called, or the handler may have ended its own session. */
 function classifyConnection(error: unknown, origin: FailureOrigin | undefined): StoreFailure | undefined {
   if (origin === "handler") return undefined;
   for (const one of causesOf(error)) {

@@ -7,7 +7,7 @@ import { textArray, type SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 import { failedReceipts, sizes } from "./store-figures.ts";
 
-/** Receipts have no index by status: those that failed are counted while all receipts together are no larger. */
+/** Receipts have no index by status: failed ones are counted while all receipts together are no larger than this. */
 const COUNTED_RECEIPT_BYTES = 16 * 2 ** 20;
 
 /** A consumer that keeps receipts per source does so under names of its own: no other name has an @. */

@@ -144,7 +144,7 @@ async function receiptDays(context: DoctorContext): Promise<Symptom[]> {
      where i.inhparent = $1::text::regclass and not i.inhdetachpending and c.relname ~ '_[0-9]{8}$'`,
     [names.receipt],
   );
-  // Nobody has ever received anything, or maintained the tables.
+  // There are no receipts yet, and the tables were never maintained.
   if (rows.length === 0) return [];
   const wanted = await context.ask(
     "select to_char(d, 'YYYYMMDD') from generate_series((now() at time zone 'utc')::date, (now() at time zone 'utc')::date + 1, interval '1 day') d",
@@ -179,7 +179,7 @@ async function stuckKeys(context: DoctorContext): Promise<Symptom[]> {
     ...held.map(([relay, stream, key, id, error, all]): Symptom => ({
       severity: "warning",
       finding: `Key ${key} of ${stream} stands still at relay ${relay} behind a dead letter (one of ${all}): ${error!.slice(0, 200)}`,
-      consequence: "Nothing of this key is published until somebody decides",
+      consequence: "Nothing of this key is published until the dead letter is requeued or discarded",
       fix: deadLetterCommands(id!, relay!),
     })),
   ];

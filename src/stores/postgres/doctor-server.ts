@@ -27,7 +27,7 @@ export function serverChecks(context: DoctorContext): readonly HealthCheck[] {
       }));
     }),
     check("long_transactions", "transactions that have been open for half a minute", () => longTransactions(context)),
-    check("prepared_transactions", "prepared transactions that nobody ended", async () => {
+    check("prepared_transactions", "prepared transactions that were neither committed nor rolled back", async () => {
       const rows = await context.ask(
         `select gid, ${epochMs("clock_timestamp() - prepared")} from pg_prepared_xacts
          where database = current_database() and prepared < now() - interval '${LONG_MS} ms' order by prepared limit 5`,
@@ -58,7 +58,7 @@ export function serverChecks(context: DoctorContext): readonly HealthCheck[] {
   ];
 }
 
-/** Of what others have asked only the kind: the rest of the text may hold what nobody else is to see. */
+/** Of a query only its kind is shown: the rest of its text may hold confidential values. */
 async function longTransactions(context: DoctorContext): Promise<Symptom[]> {
   const rows = await context.ask(
     `select pid, coalesce(usename, ''), coalesce(state, ''), ${epochMs("clock_timestamp() - xact_start")}, coalesce(upper(substring(query from '^\\s*([a-zA-Z]+)')), '')
@@ -98,7 +98,7 @@ async function replicationSlots(context: DoctorContext): Promise<Symptom[]> {
     return [
       {
         severity: lost || kept >= GIB ? "error" : "warning",
-        finding: `Replication slot ${name} ${active === "t" ? "is behind" : "is used by nobody"} and holds ${Math.round(kept / 2 ** 20)} MiB of WAL${lost ? ` (${status})` : ""}`,
+        finding: `Replication slot ${name} ${active === "t" ? "is behind" : "has no reader"} and holds ${Math.round(kept / 2 ** 20)} MiB of WAL${lost ? ` (${status})` : ""}`,
         consequence: lost
           ? "Its reader can no longer catch up"
           : "WAL is kept for it until the disk is full, and it may hold back vacuum",

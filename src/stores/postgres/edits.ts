@@ -14,8 +14,8 @@ import { NEW_TOKEN, SOUND } from "./postgres-cursor.ts";
 import type { Names } from "./postgres-names.ts";
 
 /**
- * Keeps other contents for a dead letter beside it; rows of the log and of letters stay as they are. What is edited is
- * dead and has no command, and nothing can give it one meanwhile: whoever delivers it afterwards finds the edit.
+ * Keeps other contents for a dead letter beside it; rows of the log and of letters stay as they are. The edited letter
+ * is dead and has no command, and can get none meanwhile, so that every later delivery finds the edit.
  */
 export function editLetter(
   transactions: PlannedTransactions,
@@ -102,8 +102,9 @@ function named({ relay, id, position }: LetterName): Conditions {
 const KNOWS_EDITS = 10;
 
 /**
- * Processes of before would deliver a letter as it was. While one of them works, nothing is edited; one whose lease is
- * over loses its lanes, and from here on a trigger keeps all of them from taking any of this relay.
+ * Processes of an older version would deliver a letter without its edit. While one of them works, nothing is edited.
+ * One whose lease is over loses its lanes, and from here on a trigger keeps older processes from taking any of this
+ * relay.
  */
 async function keepOutOlder(sql: SqlRunner, names: Names, relay: string): Promise<void> {
   // First the locks, then a look of its own: lanes that were being taken are seen by it.

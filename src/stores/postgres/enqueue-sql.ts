@@ -58,7 +58,7 @@ export function enqueueSql(names: Names): EnqueueSql {
     manyLater: manySql(names, { chosen: false, later: true }),
     manyChosenLater: manySql(names, { chosen: true, later: true }),
     lockKey: "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::pg_catalog.text, 0))",
-    // The id is free again: who cancels may want to enqueue anew.
+    // The id is free again: the caller may want to enqueue a new message with it.
     cancel: `with gone as (delete from ${names.scheduled} where id ${EQUALS} $1::pg_catalog.text returning id),
         freed as (delete from ${names.enqueued_id} e using gone where e.id ${EQUALS} gone.id)
       select id from gone`,

@@ -20,7 +20,7 @@ export async function openArchiveFile(
   for (const left of await readdir(directory))
     if (left.startsWith(`.${name}.`) && left.endsWith(".partial")) await rm(join(directory, left), { force: true });
   const partial = join(directory, `.${name}.${uuidv7()}.partial`);
-  // Payloads are for the owner's eyes, unless somebody decides otherwise.
+  // Only the file's owner may read payloads, unless an operator allows more.
   const handle = await open(partial, "wx", 0o600);
   return new WritableStream({
     write: (chunk) => writeAll(handle, chunk),

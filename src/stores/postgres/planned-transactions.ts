@@ -30,7 +30,7 @@ export const FIRST_ONLY: readonly (readonly [setting: string, value: string])[] 
   ["enable_sort", "off"],
 ];
 
-/** The same for what monitoring asks for again and again: the server gives up by itself what nobody waits for any longer. */
+/** The same for what monitoring asks again and again: the server itself ends a query that takes too long. */
 export const FIGURES: readonly (readonly [setting: string, value: string])[] = [
   ...FIRST_ONLY,
   ["statement_timeout", "30000"],
@@ -38,7 +38,7 @@ export const FIGURES: readonly (readonly [setting: string, value: string])[] = [
 
 /** See `PINNED_PATH`. */
 const PATH = ["search_path", "pg_catalog, pg_temp"] as const;
-/** Rows that row-level security would hide make a statement fail: a part must not be taken for the whole. */
+/** Makes a statement fail when row-level security would hide rows: it must not work on a part of them. */
 const ALL_ROWS = ["row_security", "off"] as const;
 
 /** Transactions with settings of their own. What the server gave up for another transaction is run again. */

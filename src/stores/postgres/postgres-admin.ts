@@ -60,7 +60,7 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
         if (rows.length === 0) throw noSuchRelay(relay);
         await noteChange(sql, names, author, { action: "drop", relay, details: {}, count: null });
       });
-      // One that a crash has left would keep the server's log. Processes that still run drop theirs by themselves.
+      // A slot that a crash has left would keep the server's log. Processes that still run drop theirs by themselves.
       const slot = slotName(await databaseName(options.database), names, relay);
       await dropForGood(options.database, names, slot);
     },

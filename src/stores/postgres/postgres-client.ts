@@ -44,7 +44,7 @@ type InferTransaction<Client> = Client extends { connect: { (): Promise<infer Tx
       ? Tx
       : unknown;
 
-/** The user's client behind one face, whatever its driver can do. */
+/** The user's client behind one interface, whatever its driver can do. */
 export type Database = Required<Omit<DriverDatabase<PostgresTx>, "replication">> &
   Pick<DriverDatabase<PostgresTx>, "replication"> &
   CopyRunner;

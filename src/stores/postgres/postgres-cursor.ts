@@ -190,8 +190,8 @@ export function pageSql(names: Names, shape: PageShape): string {
 export function copyPageSql(names: Names, shape: PageShape, params: readonly string[]): string {
   const changing = params.slice(0, shape.stragglers ? 8 : 5);
   const values = changing.map(literal);
-  // A connection may come back to its pool in a transaction that is older than the window, and what that cannot see would
-  // be taken for not there: no snapshot then, so that the statement fails and its connection is closed.
+  // A connection may come back to its pool in a transaction that is older than the window. Rows that it cannot see
+  // would count as missing: no snapshot then, so that the statement fails and its connection is closed.
   const later = `pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) > pg_catalog.pg_snapshot_xmax(${values[2]})`;
   values[2] = `(case when ${later} then ${values[2]} else 'from before the window' end)::pg_snapshot::text`;
   const settings = values.map((value, i) => `pg_catalog.set_config('txbox.page_${i + 1}', ${value}, true)`);

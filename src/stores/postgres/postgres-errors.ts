@@ -74,7 +74,7 @@ export function sturdy(runner: CopyRunner, schema: string): CopyRunner {
   };
 }
 
-/** Whether the same statement may succeed later: the database is away or out of room, rather than in disagreement. */
+/** Whether the same statement may succeed later: the database is away or out of room, and did not refuse it. */
 export function isPassing(error: unknown): boolean {
   if (error instanceof TxboxError) return error.retryable;
   const code = sqlState(error);

@@ -9,9 +9,9 @@ export interface GrantRoles {
   consumer?: string;
   /** Relay processes and the commands for relays and dead letters. */
   relay?: string;
-  /** Whoever migrates, rotates segments and drops old ones. */
+  /** The role that migrates, rotates segments and drops old ones. */
   maintainer?: string;
-  /** Whoever looks at everything and changes nothing: the calls of `admin` that only read. */
+  /** The role that sees everything and changes nothing: the calls of `admin` that only read. */
   viewer?: string;
 }
 

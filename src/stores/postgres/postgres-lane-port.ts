@@ -70,7 +70,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   readonly #clock: Clock;
   /** The lease runs until then at least. */
   #leaseUntil = 0;
-  /** What the others were told of the source. */
+  /** What other processes were told of the source. */
   #told: string | undefined;
   #renewedAt = Number.NEGATIVE_INFINITY;
 
@@ -117,7 +117,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     }
     this.#wal?.entered(cursors);
     const keys = await this.#sql.query(loadBlockedSql(this.#names), [relay, plainArray(lanes)]);
-    // After the epoch rose, so that an edit of before a rewind is seen by whoever reads what was rewound.
+    // After the epoch rose: a process that reads what was rewound then sees edits from before the rewind.
     const [edited] = await this.#sql.query(lastEditSql(this.#names), [relay]);
     this.#reader.editedUpTo = BigInt(edited![0]!);
     const positions = plainArray(ongoing.map(({ ref }) => ref));

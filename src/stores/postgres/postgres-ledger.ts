@@ -101,7 +101,7 @@ export function createLedger({
         // What is processed stays as it is.
         return rows[0] === undefined ? "processed" : Number(rows[0][0]);
       } catch (failure) {
-        // The transaction of a handler that hangs in a query still holds the receipt: nobody may wait for that.
+        // The transaction of a handler that hangs in a query still holds the receipt: the inbox must not wait for it.
         if (errorCode(failure) === LOCK_NOT_AVAILABLE) return 0;
         throw failure;
       }

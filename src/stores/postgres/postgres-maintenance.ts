@@ -62,7 +62,7 @@ function withoutRights(cause: unknown): Error {
   return Object.assign(new Error(`Maintenance: ${(cause as Error).message}. ${fix}`, { cause }), { code: NO_RIGHTS });
 }
 
-/** Finds what nobody needs any more by indexes, so that a table which has nothing to delete is not read. */
+/** Finds rows that are no longer needed by indexes, so that a table with nothing to delete is not read. */
 async function deleteLeftovers({ database, names, retentionMs }: MaintenanceOptions): Promise<void> {
   const transactions = new PlannedTransactions(database, names);
   // Not the clock itself, which could not be compared with an index.

@@ -15,7 +15,7 @@ export interface MigratorOptions {
 }
 
 const LOCK_NOT_AVAILABLE = "55P03";
-/** Another process was quicker: its own code, so that nothing else is mistaken for it. */
+/** Another process was quicker: a code of its own, so that it differs from every other error. */
 const ALREADY_DONE = "TX001";
 /** How long a plain migration waits for a lock, since others queue behind it, and how often it tries. */
 const LOCK_MS = 300;
@@ -192,7 +192,7 @@ function tell(listener: MigrateOptions["onProgress"], progress: Parameters<NonNu
   try {
     listener?.(progress);
   } catch {
-    // Half a migration is worse than a silent one.
+    // A listener that throws must not stop a migration halfway.
   }
 }
 

@@ -53,7 +53,7 @@ export interface RelayView {
   scheduledInMs: number | null;
 }
 
-/** What a relay has to see all of. */
+/** Tables of which a relay has to see all rows. */
 const READ_TABLES = [
   "message",
   "kept_message",
@@ -68,7 +68,7 @@ const READ_TABLES = [
   "edit",
 ] as const;
 
-/** The schema that this process knows: who knows less delivers no edits, and gets no lanes where there are some. */
+/** The schema that this process knows. An older process delivers no edits, and gets no lanes where there are some. */
 const KNOWN_VERSION = 11;
 
 /** What an integer column can say. */
@@ -108,7 +108,7 @@ export interface OwnershipOptions {
   streams: boolean;
 }
 
-/** How new messages come to a process that wants to stream, for those of the same relay and for people. */
+/** How new messages come to a process that wants to stream, shown to processes of the same relay and to people. */
 export interface Source {
   readonly description: string;
   readonly isAble: boolean;
@@ -118,7 +118,7 @@ export interface Source {
 export interface EnteredCursor extends Cursor {
   /** The token of the last settle that was written. */
   lastWrite: string;
-  /** Messages beyond `prev` that are settled all the same: ids by position. */
+  /** Messages beyond `prev` that are settled already: ids by position. */
   ahead: ReadonlyMap<string, string>;
 }
 
@@ -379,7 +379,9 @@ export class PostgresOwnership {
     return rows.length > 0;
   }
 
-  /** A fresh row for the cursor: the chain of its old versions gets long while somebody holds back vacuum. */
+  /**
+   * A fresh row for the cursor: the chain of its old versions gets long while an open transaction holds back vacuum.
+   */
   async renumber(cursor: Cursor): Promise<boolean> {
     const n = this.#names;
     const columns = `relay, owner, lease_until, ${PROGRESS}, crashes, ${SUSPECTS}, settled, last_write, wal_lsn`;

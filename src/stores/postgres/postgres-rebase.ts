@@ -23,7 +23,8 @@ const LONG_AGO = "3";
 
 /**
  * Transaction ids of a restored copy are those of another server: they say nothing here. Every relay gets a floor below
- * which it never looks; what was pending goes in again above it, and so does what was written since the restore.
+ * which it never looks. Messages that were pending are enqueued again above it, and so are those written since the
+ * restore.
  */
 export async function rebase(database: Database, names: Names): Promise<RebaseReport> {
   return database.transaction(async (_, sql) => {

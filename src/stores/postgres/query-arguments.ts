@@ -8,7 +8,7 @@ export function textOf(query: unknown): string {
   return typeof query.text === "string" ? query.text : "";
 }
 
-/** Whom node-postgres tells what became of a query; undefined: it was asked for a promise. */
+/** The callback that node-postgres calls with the result of a query; undefined: a promise was asked for. */
 export function callbackOf([query, ...others]: readonly unknown[]): QueryCallback | undefined {
   const own = typeof query === "object" && query !== null && "callback" in query ? query.callback : undefined;
   return [own, ...others].find((one): one is QueryCallback => typeof one === "function");

@@ -40,7 +40,7 @@ export class Reading {
     this.inline = inline;
   }
 
-  /** What is left is what the cursor wants next. Lanes that are not in the same array are others by now. */
+  /** The cursor wants next what is left here. Lanes in another array have changed meanwhile. */
   follows({ id, cur, lanes, fetched }: Cursor): boolean {
     return this.#id === id && this.#cur === cur && this.#lanes === lanes && this.#after === fetched;
   }

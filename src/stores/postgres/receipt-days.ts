@@ -16,7 +16,7 @@ const DELETE_BATCH = 5000;
 export interface ReceiptDaysOptions {
   database: Database;
   names: Names;
-  /** Receipts are kept this long; older ids are refused, because nobody could tell a repeat any more. */
+  /** Receipts are kept this long. Older ids are refused, because a repeat could no longer be recognised. */
   retentionMs: number;
 }
 
@@ -77,7 +77,10 @@ export async function createReceiptDay(
   );
 }
 
-/** Makes the partitions from yesterday to the day after tomorrow, so that no delivery has to; those that were missing. */
+/**
+ * Makes the partitions from yesterday to the day after tomorrow, so that no delivery has to make one. Gives the days
+ * that were missing.
+ */
 export async function createReceiptDays(options: ReceiptDaysOptions): Promise<string[]> {
   const { database, names } = options;
   const days = await database.query(
@@ -117,14 +120,14 @@ async function dropDay({ database, names }: ReceiptDaysOptions, { day, state }: 
   const table = partitionOf(names, day);
   await retried(() => database.transaction((_, sql) => raiseFloor(sql, names, day)));
   if (state !== "detached") {
-    // One connection has nobody to run concurrently with, and an interrupted detach can only be finalised.
+    // A single connection has no concurrent work, and an interrupted detach can only be finalised.
     const how = state === "detaching" ? "finalize" : database.single ? "" : "concurrently";
     await database.query(`alter table ${names.receipt} detach partition ${table} ${how}`);
   }
   await database.query(`drop table ${table}`);
 }
 
-/** Before the day goes, and never at the same time as somebody looks whether it may be created. */
+/** Before the day goes, and never while another process checks whether the day may be created. */
 async function raiseFloor(sql: SqlRunner, names: Names, day: string): Promise<void> {
   await sql.query("set transaction isolation level read committed");
   await lock(sql, names);
@@ -163,7 +166,7 @@ export function isDroppable(day: string): string {
 
 interface Partition {
   day: string;
-  /** Whoever was stopped between detaching and dropping leaves a detached one behind. */
+  /** A process that was stopped between detaching and dropping leaves a detached one behind. */
   state: "attached" | "detaching" | "detached";
 }
 

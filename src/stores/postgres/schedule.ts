@@ -11,7 +11,7 @@ export async function promoteDue(sql: SqlRunner, names: Names): Promise<number |
     const next = rows[0]![0];
     // 0: it was a full batch, and more may be due.
     if (next == null) return null;
-    // Due and still there: somebody is about to cancel it.
+    // Due and still there: another transaction holds its lock, as when it is being cancelled.
     if (next !== "0") return Number(next) < 0 ? LOCKED_RETRY_MS : Number(next);
   }
 }

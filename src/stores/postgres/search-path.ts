@@ -38,7 +38,7 @@ export function withSafePath(database: Database): Database {
 function requireCatalogFirst(schemas: readonly string[]): void {
   const before = schemas.slice(0, schemas.indexOf("pg_catalog")).filter((schema) => !schema.startsWith("pg_temp"));
   if (before.length === 0) return;
-  const message = `The search_path of this role has ${before.join(", ")} before pg_catalog: whoever may create functions there could run them with the rights of txbox`;
+  const message = `The search_path of this role has ${before.join(", ")} before pg_catalog: a role that may create functions there could run them with the rights of txbox`;
   throw new TxboxError("unsafe_search_path", message, {
     fix: "Leave pg_catalog out of search_path (it is searched first then), or put it in front",
   });

@@ -65,7 +65,7 @@ export class Segments {
       await this.#createSegment(sql, n + 2n);
       return true;
     });
-    // Whoever drew a position before the switch still holds its lock on the log.
+    // A transaction that drew a position before the switch still holds its lock on the log.
     await this.#options.sql.query(
       `update ${names.segment} s set closed_at = pg_catalog.clock_timestamp(), writers = coalesce((
          select pg_catalog.array_agg(distinct l.virtualtransaction) from pg_locks l
@@ -142,8 +142,8 @@ export class Segments {
   }
 
   /**
-   * Those who were writing when the segment was closed have ended, or live on as prepared transactions, which get new
-   * names when the server restarts. From here on their transaction ids tell: all are below the horizon.
+   * Transactions that were writing when the segment was closed have ended, or go on as prepared transactions, which get
+   * new names when the server restarts. From here on their transaction ids tell: all are below the horizon.
    */
   async #noteHorizons(): Promise<void> {
     const { sql } = this.#options;
@@ -210,7 +210,7 @@ export class Segments {
     return "dropped";
   }
 
-  /** Detaching waits for every transaction that uses the log, so it is begun only when those of now have ended. */
+  /** Detaching waits for every transaction that uses the log, so it begins only when the present ones have ended. */
   async #usersEnded(): Promise<boolean> {
     const { sql } = this.#options;
     const users = `select coalesce(pg_catalog.array_agg(distinct virtualtransaction), '{}')::text from pg_locks

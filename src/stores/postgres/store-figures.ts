@@ -16,7 +16,7 @@ export interface Retention {
 const COUNTED = 10_000;
 /** So many messages at either end of the log are looked at for streams that no relay reads. */
 const LOOKED_AT = 1000;
-/** Receipts have no index by status: those that failed are counted while all receipts together are no larger. */
+/** Receipts have no index by status: failed ones are counted while all receipts together are no larger than this. */
 const COUNTED_RECEIPT_BYTES = 32 * 2 ** 20;
 
 /** Figures of the whole store, in a few statements whose cost does not grow with the log. */
@@ -37,7 +37,9 @@ export async function storeFigures(sql: SqlRunner, names: Names, retention: Rete
   };
 }
 
-/** Whoever holds an older segment has not settled the youngest that is due either: its messages are newer still. */
+/**
+ * A relay that holds an older segment has not settled the youngest due one either: that one's messages are newer still.
+ */
 async function retentionHolders(
   sql: SqlRunner,
   names: Names,

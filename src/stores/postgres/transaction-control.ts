@@ -28,9 +28,9 @@ const OPAQUE =
   /\be'(?:[^'\\]|\\[\s\S]|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$[\s\S]*?\$\1\$|--[^\n]*|\/\*(?:[^*/]|\*(?!\/)|\/(?!\*)|\/\*[\s\S]*?\*\/)*\*\//gi;
 
 /**
- * Refuses SQL that would begin or end a transaction: the receipt and the handler's changes must commit together, so only
- * the one who opened the transaction may end it. Refuses as well what would stay behind on the connection, which goes back
- * to the user's pool. Savepoints are free. Looks at the text only, not into functions that it calls.
+ * Refuses SQL that would begin or end a transaction: the receipt and the handler's changes must commit together, so
+ * only the code that opened the transaction may end it. Refuses as well what would stay behind on the connection, which
+ * goes back to the user's pool. Savepoints are free. Looks at the text only, not into functions that it calls.
  */
 export function refuseTransactionControl(text: string): void {
   if (!SUSPICIOUS.test(text)) return;

@@ -16,8 +16,8 @@ export interface GuardedTransaction<Tx> {
 
 /**
  * A transaction that ends for its user when it ends for the database. The connection goes back to a pool then, and a
- * late query, of a handler that timed out or forgot an await, would land in somebody else's transaction. Nor may its user
- * end it. `onUse` is called before anything goes through.
+ * late query, of a handler that timed out or forgot an await, would land in another user's transaction. Its user may
+ * not end it either. `onUse` is called before anything goes through.
  */
 export function guardTransaction<Tx extends object>(transaction: Tx, onUse?: () => void): GuardedTransaction<Tx> {
   let over = false;

@@ -25,7 +25,7 @@ export class WindowOpener {
     this.#lease = lease;
   }
 
-  /** Somebody else has tried to open one. */
+  /** A settlement has tried to open one. */
   noteOpened(opened: boolean): void {
     this.#quietOpens = opened ? 0 : 1;
   }
@@ -68,7 +68,9 @@ export class WindowOpener {
     return { text: openSql(this.#names, { prev, running: some, first }), params };
   }
 
-  /** A cheaper question than opening, for a queue that was empty a moment ago; now and then the full one all the same. */
+  /**
+   * A cheaper question than opening, for a queue that was empty a moment ago; now and then the window is opened anyway.
+   */
   async #hasNews({ prev }: Cursor): Promise<boolean> {
     if (++this.#quietOpens > PROBES_PER_OPEN) return true;
     const [, horizon, running] = prev.split(":");

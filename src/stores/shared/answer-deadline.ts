@@ -1,8 +1,8 @@
 import { TxboxError } from "../../core/errors.ts";
 
 /**
- * Gives up on an answer after a while: a connection that died without a word would otherwise hold its caller for ever.
- * Whether the request has arrived is open then, as with any broken connection.
+ * Gives up on an answer after a while: a connection that breaks unnoticed would hold its caller for ever. Whether the
+ * request has arrived is unknown then, as with any broken connection.
  */
 export async function answeredWithin<T>(answer: Promise<T>, deadlineMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
@@ -11,7 +11,7 @@ export async function answeredWithin<T>(answer: Promise<T>, deadlineMs: number):
       reject(new TxboxError("unavailable", `The database did not answer within ${deadlineMs} ms`, { retryable: true }));
     timer = setTimeout(give, deadlineMs);
   });
-  // Whichever comes second has nobody to hear it.
+  // No code waits for the one that comes second: its rejection must not end the process.
   answer.catch(() => undefined);
   try {
     return await Promise.race([answer, late]);

@@ -44,7 +44,7 @@ const text: Check = (of, field, value) => {
   return anyText(of, field, value);
 };
 
-/** What a letter says of itself: a field may be empty where somebody edited its document. */
+/** What a letter says of itself: a field may be empty where its document was edited by hand. */
 const anyText: Check = (of, field, value) => {
   if (typeof value !== "string") throw wrong(of, field, value, "a text");
   if (Buffer.byteLength(value) > MAX_TEXT_BYTES)
@@ -222,7 +222,7 @@ const LETTER: Checks<LetterName> = { relay: text, id: text, position };
 const anything: Check = (_, __, value) => value;
 const EDIT: Checks<LetterEdit> = { payload: anything, body: anything, headers: anything };
 
-/** As long as people need to say who they are and why, and no longer: they are shown in lists. */
+/** Long enough for people to say who they are and why, and no longer: these texts are shown in lists. */
 const saying =
   (most: number): Check =>
   (of, field, value) => {

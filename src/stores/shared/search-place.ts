@@ -13,7 +13,7 @@ export function writePlace(query: MessageSearch, { part, after }: SearchPlace): 
   return `${nameOf(query)}.${Buffer.from(JSON.stringify([part, after])).toString("base64url")}`;
 }
 
-/** The place that a caller gives back; undefined: at the beginning. Its parts are checked by those who know them. */
+/** The place that a caller gives back; undefined: at the beginning. Each part of the store checks its own places. */
 export function readPlace(query: MessageSearch): SearchPlace | undefined {
   if (query.after === undefined) return undefined;
   requirePlaceOf(query);

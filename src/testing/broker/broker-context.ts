@@ -64,7 +64,7 @@ export type PublisherCase = ConformanceCase<PublisherContext, PublisherFeature>;
 export type SubscriberFeature =
   /** What is not done is delivered again by the broker itself. */
   | "redelivery"
-  /** Messages that nobody takes are kept. */
+  /** Messages are kept while no subscriber takes them. */
   | "durable"
   /** Messages of a key come one after the other, in order. */
   | "keyOrder"

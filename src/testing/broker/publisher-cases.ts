@@ -16,7 +16,7 @@ export function assertAllPublished(results: readonly PublishResult[], count: num
   );
 }
 
-/** The lease of a batch, by a clock that jumps as that of a process does which stood still. */
+/** The lease of a batch, by a clock that jumps, as it does in a process that stood still. */
 function leaseOf(clock: FakeClock, leaseMs: number) {
   let [asked, pauseAt, pauseMs] = [0, Number.POSITIVE_INFINITY, 0];
   const progress: PublishProgress = {
@@ -125,7 +125,7 @@ export const publisherCases: readonly PublisherCase[] = [
       assertAllPublished(await publisher.publish(first, never()), 3);
       publisher.prepare?.(unsent);
       publisher.prepare?.(second);
-      // Others than those that were announced.
+      // Other messages than the announced ones.
       const rest = second.slice(1);
       assertAllPublished(await publisher.publish(second.slice(0, 1), never()), 1);
       const publishing = publisher.publish(rest, never());
@@ -144,7 +144,7 @@ export const publisherCases: readonly PublisherCase[] = [
       const keys = ["a", "b", "c", "d", "e"];
       const all = samples(stream, keys, 30);
       for (let from = 0; from < all.length; from += 50) {
-        // Who does not keep the order of a key gets one message of a key at a time.
+        // A publisher that does not keep the order of a key gets one message of a key at a time.
         const batch = all.slice(from, from + 50);
         const waves = publisher.keepsKeyOrder ? [batch] : batch.map((message) => [message]);
         for (const wave of waves) assertAllPublished(await publisher.publish(wave, never()), wave.length);

@@ -26,7 +26,10 @@ export async function publishAll(publisher: Publisher, batch: readonly Message[]
   );
 }
 
-/** An outage is nobody's fault: thrown, or `unavailable` for each; what follows one of its key may be `held`. */
+/**
+ * No message is to blame for an outage: it is thrown, or `unavailable` for each; what follows one of its key may be
+ * `held`.
+ */
 async function assertUnavailable(publisher: Publisher, batch: readonly Message[]): Promise<void> {
   const results = await publisher.publish(batch, never()).catch(() => undefined);
   if (results === undefined) return;

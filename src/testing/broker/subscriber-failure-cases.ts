@@ -20,7 +20,7 @@ function assertExplained(letters: readonly AsideMessage[], error: RegExp): void 
   }
 }
 
-/** Dead letters, foreign and broken messages, and a broker that dies. */
+/** Dead letters, foreign and broken messages, and a broker that is killed. */
 export const subscriberFailureCases: readonly SubscriberCase[] = [
   {
     role,

@@ -14,7 +14,7 @@ async function withDead(context: StoreContext, count: number): Promise<void> {
   await consumer.session.leave();
 }
 
-/** What no text may be, among it what means a condition to one database or another. */
+/** Values that are no text, among them values that one database or another reads as a condition. */
 const NO_TEXT: readonly unknown[] = [
   undefined,
   null,
@@ -127,7 +127,7 @@ async function allPages(admin: Admin, query: object, limit: number): Promise<Dea
   return letters;
 }
 
-/** Arguments come from requests, scripts and slips of the hand: none of them may mean more than it says. */
+/** Arguments come from requests, scripts and typing errors: none of them may mean more than it says. */
 export const adminCases: readonly StoreCase[] = [
   {
     role,

@@ -79,7 +79,7 @@ export const auditCases: readonly StoreCase[] = [
       }
       assert.deepEqual(seen, ids);
       await assert.rejects(admin.sent({ ...query, after: "elsewhere" }), /after/);
-      await assert.rejects(admin.sent({ ...query, relay: "nobody" }), /There is no relay "nobody"/);
+      await assert.rejects(admin.sent({ ...query, relay: "missing" }), /There is no relay "missing"/);
     },
   },
   {
@@ -144,7 +144,7 @@ export const auditCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "says of receipts that are past their time that nobody knows",
+    name: "says that a receipt is unknown when it is past its time",
     async run(context) {
       const { admin } = context.store;
       const longAgo = Date.now() - 400 * 86_400_000;

@@ -237,7 +237,7 @@ export const budgetCases: readonly StoreCase[] = [
         assert.ok((await second.session.tend()).lanes > 0, "lanes are shared");
       });
       await second.drain();
-      // Those of lanes that stayed may still be under way; all others are another's by now.
+      // Attempts of lanes that stayed may still be under way; another process has all others by now.
       for (const own of slow) {
         const isWritten = await first.session.settle(own, [PUBLISHED]).then(
           () => true,

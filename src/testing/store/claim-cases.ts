@@ -167,7 +167,7 @@ export const claimCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "settles the leading messages of a claim and gives the rest to whoever comes next",
+    name: "settles the leading messages of a claim and gives the rest to the next owner",
     async run(context) {
       await enqueue(context, ...numbered(1, 5));
       const session = await join(context.store);

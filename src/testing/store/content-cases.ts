@@ -31,7 +31,7 @@ const FOREIGN: readonly { readonly name: string; readonly body: string | Uint8Ar
     { name: "escapes that are not needed", body: '"\\u0041\\/\\u0000"' },
     { name: "a lone surrogate, escaped", body: '"\\ud800"' },
     { name: "a lone surrogate, as it is", body: '"\ud800"' },
-    { name: "JSON far deeper than anyone nests", body: `${"[".repeat(20_000)}1${"]".repeat(20_000)}` },
+    { name: "JSON nested far deeper than in real messages", body: `${"[".repeat(20_000)}1${"]".repeat(20_000)}` },
     { name: "text", body: "Grüße, 世界", contentType: "text/plain" },
     { name: "text as bytes", body: Buffer.from("Grüße"), contentType: "text/plain; charset=utf-8" },
     { name: "text that looks like JSON", body: '{"n":1}', contentType: "text/plain" },

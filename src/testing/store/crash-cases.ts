@@ -14,7 +14,7 @@ interface Lives {
   readonly published: unknown[];
 }
 
-/** Processes that die whenever they hold `poison`, until it is known for what it is; then the rest is delivered. */
+/** Processes that die whenever they hold `poison`, until it is found; then the rest is delivered. */
 async function livesWith(context: StoreContext, poison: unknown, total: number): Promise<Lives> {
   const published: unknown[] = [];
   for (let deaths = 0; deaths <= 8; deaths++) {
@@ -93,7 +93,7 @@ export const crashCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "does not forget who died of a parked message while others are tried alone",
+    name: "keeps the deaths of a parked message while others are tried alone",
     async run(context) {
       await enqueue(context, message("poison", { key: "poison" }));
       const first = await join(context.store, { leaseMs: SHORT_LEASE_MS });
@@ -144,7 +144,7 @@ export const crashCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "blames nobody for a death while the message was put down, and counts again when it is picked up",
+    name: "blames no message for a death while it was put down, and counts again when it is picked up",
     async run(context) {
       await enqueue(context, ...numbered(1, 4));
       const seen: [alone: boolean, crashes: number][] = [];

@@ -27,7 +27,7 @@ const other = (n: number) => ({ type: "sent", error: `connect ECONNREFUSED 10.0.
 export const deadGroupCases: readonly StoreCase[] = [
   {
     role,
-    name: "puts together what died of the same, most letters first",
+    name: "groups dead letters by their error, most letters first",
     async run(context) {
       await withDeaths(context, unknown(1), refused(1), refused(2), other(1), refused(3), unknown(2));
       const groups = await context.store.admin.deadGroups({});

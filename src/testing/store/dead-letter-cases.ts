@@ -210,7 +210,7 @@ export const deadLetterCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "carries out a command that was given while nobody ran the relay",
+    name: "carries out a command that was given while no process ran the relay",
     async run(context) {
       const consumer = await withDead(context, true, 2);
       await consumer.session.leave();

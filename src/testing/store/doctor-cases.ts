@@ -42,7 +42,7 @@ export const doctorCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "finds a relay that nobody runs, one that was paused, and a key that fails again and again",
+    name: "finds a relay that no process runs, one that was paused, and a key that fails again and again",
     async run(context) {
       const { store } = context;
       const checks = ["idle_relay", "paused_relay", "stuck_keys"];

@@ -149,7 +149,7 @@ export const editCases: readonly StoreCase[] = [
       await brief.session.tend();
       const claim = await brief.session.claim("retry");
       assert.deepEqual(payloads(claim?.messages ?? []).slice(0, 1), ["mended"]);
-      // It is never heard of again.
+      // It does not come again.
       const next = await joined(context.another());
       assert.deepEqual(payloads(await next.take(3, 15_000)), ["mended", { n: 3 }, { n: 4 }]);
     },

@@ -3,7 +3,7 @@ import type { StoreCase } from "./store-context.ts";
 
 const role = "histories";
 
-/** Random histories: what nobody thought of. A failure names its seed and shows what happened. */
+/** Random histories find what no written case covers. A failure names its seed and shows what happened. */
 export const historyCases: readonly StoreCase[] = [
   ...[1, 2].map((seed): StoreCase => ({
     role,

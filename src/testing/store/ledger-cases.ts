@@ -29,7 +29,7 @@ export const ledgerCases: readonly StoreCase[] = [
     role,
     name: "receives a message once per consumer",
     async run(context) {
-      for (const id of [uuidv7(), "an id of somebody else's", "ü".repeat(90)]) {
+      for (const id of [uuidv7(), "an id of another system", "ü".repeat(90)]) {
         assert.equal(await receive(context, receiptOf(id)), true);
         assert.equal(await receive(context, receiptOf(id)), false);
         assert.equal(await receive(context, receiptOf(id, "shipping")), true);
@@ -45,7 +45,7 @@ export const ledgerCases: readonly StoreCase[] = [
         const { store } = context;
         return createInbox({ store, consumer, receiptScope }).on("order_made", async () => undefined);
       };
-      const nobody = { start: async () => undefined, stop: async () => undefined };
+      const source = { start: async () => undefined, stop: async () => undefined };
       const refused = { code: "invalid_option", field: "receiptScope" };
       for (const id of ["guessed", uuidv7()]) {
         const shared = inboxOf("shared", "consumer");
@@ -59,13 +59,13 @@ export const ledgerCases: readonly StoreCase[] = [
         assert.equal(await separate.handle(messageOf("x".repeat(301), id)), "processed");
       }
       // Neither forgets what it has seen.
-      await assert.rejects(inboxOf("shared", "source").start(nobody), refused);
+      await assert.rejects(inboxOf("shared", "source").start(source), refused);
       await assert.rejects(inboxOf("shared", "source").handle(messageOf("orders", "new")), refused);
-      await assert.rejects(inboxOf("separate", "consumer").start(nobody), refused);
-      await inboxOf("shared", "consumer").start(nobody);
-      await inboxOf("separate", "source").start(nobody);
+      await assert.rejects(inboxOf("separate", "consumer").start(source), refused);
+      await inboxOf("shared", "consumer").start(source);
+      await inboxOf("separate", "source").start(source);
       await context.store.maintenance.run();
-      await assert.rejects(inboxOf("separate", "consumer").start(nobody), refused);
+      await assert.rejects(inboxOf("separate", "consumer").start(source), refused);
     },
   },
   {
@@ -119,7 +119,7 @@ export const ledgerCases: readonly StoreCase[] = [
           await end(tx);
         });
         await assert.rejects(ending, { code: "no_transaction" }, name);
-        // What a handler does with its refusal is its own affair; what follows is in the same transaction or nowhere.
+        // A handler may do what it likes with its refusal; what follows is in the same transaction or nowhere.
         const goingOn = ledger.transaction(async (tx) => {
           await ledger.receive(tx, receipt, "processed");
           await end(tx).catch(() => undefined);

@@ -248,7 +248,10 @@ export class RandomHistory {
     this.#journal.push(`${one.name} abandons its claims`);
   }
 
-  /** All transactions commit, the frail go, and what is left is delivered without further trouble. */
+  /**
+   * All transactions commit, the processes with short leases end, and what is left is delivered without further
+   * trouble.
+   */
   async #finish(): Promise<void> {
     while (this.#open.length > 0) await this.#commit();
     await Promise.all(this.#late);

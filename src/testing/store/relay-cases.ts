@@ -304,10 +304,10 @@ export const relayCases: readonly StoreCase[] = [
     async run(context) {
       const { admin } = context.store;
       const missing = { code: "not_found" };
-      await assert.rejects(admin.pause("nobody"), missing);
-      await assert.rejects(admin.resume("nobody"), missing);
-      await assert.rejects(admin.rewind("nobody", "earliest"), missing);
-      await assert.rejects(admin.drop("nobody"), missing);
+      await assert.rejects(admin.pause("missing"), missing);
+      await assert.rejects(admin.resume("missing"), missing);
+      await assert.rejects(admin.rewind("missing", "earliest"), missing);
+      await assert.rejects(admin.drop("missing"), missing);
     },
   },
 ];

@@ -33,7 +33,7 @@ export const restoreCases: readonly StoreCase[] = [
       const copy = await restored(context);
       await assert.rejects(join(copy.store), { code: "restored_copy" });
       await assert.rejects(join(copy.store), { code: "restored_copy" });
-      // The original is none the wiser.
+      // The original does not notice.
       await enqueue(context, message(3));
       const original = await joined(context.store);
       assert.deepEqual(payloads(await original.take(1)), [3]);
@@ -140,7 +140,7 @@ export const restoreCases: readonly StoreCase[] = [
       await consumer.drain();
       const copy = await rebased(context);
       const [a, b] = [await joined(copy.store), await joined(copy.store)];
-      // No error may hide here: whatever a copy did not bring along must not come up when lanes are split.
+      // No error may be hidden here: what a copy did not bring along must not cause errors when lanes are split.
       let counts: number[] = [];
       for (let round = 0; round < 100 && counts.join() !== "32,32"; round++) {
         counts = [];

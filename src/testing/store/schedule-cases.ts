@@ -71,7 +71,7 @@ export const scheduleCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "has what came due while nobody ran the relay when it is first asked for messages",
+    name: "has what came due while no process ran the relay when it is first asked for messages",
     async run(context) {
       const before = await joined(context.store);
       await before.session.leave();
@@ -154,7 +154,7 @@ export const scheduleCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "promotes a due message once, whoever looks, and with nobody's help but a relay's",
+    name: "promotes a due message once, however many relays look, and needs only a relay for it",
     needs: ["concurrency", "log"],
     async run(context) {
       const relays = ["a", "b", "c"];

@@ -11,7 +11,7 @@ const needs = ["sharing"] as const;
 
 const keys = range(1, 32).map((n) => `key-${n}`);
 
-/** Lanes by owner. Their sum must be right whenever somebody looks. */
+/** Lanes by owner. Their sum must be right at every look. */
 async function lanesOf(context: StoreContext): Promise<Map<string | null, number>> {
   const [relay] = await context.store.admin.relays();
   const lanes = new Map<string | null, number>();
@@ -24,7 +24,7 @@ async function lanesOf(context: StoreContext): Promise<Map<string | null, number
   return lanes;
 }
 
-/** Everybody tends and works until the lanes are shared out evenly among them. */
+/** All processes tend and work until the lanes are shared out evenly among them. */
 async function untilShared(context: StoreContext, consumers: readonly Consumer[]): Promise<void> {
   await eventuallyTrue(
     async () => {
@@ -94,7 +94,7 @@ export const sharingCases: readonly StoreCase[] = [
       await untilShared(context, [first, second]);
       await first.session.leave();
       await untilShared(context, [second]);
-      // What was split is one again: a process reads with one query.
+      // The cursor that was split is one again: a process reads with one query.
       await enqueue(context, ...round(1));
       await second.take(keys.length);
       await enqueue(context, ...round(2));

@@ -165,7 +165,7 @@ export const statusCases: readonly StoreCase[] = [
       assert.deepEqual(await find({ correlationId: sent[0]?.id ?? "" }), [1]);
       assert.deepEqual(await find({ stream: "x" }), [1, 2]);
       assert.deepEqual(await find({ stream: "x", limit: 1 }), [1]);
-      assert.deepEqual(await find({ key: "nobody" }), []);
+      assert.deepEqual(await find({ key: "missing" }), []);
     },
   },
   {

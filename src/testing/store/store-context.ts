@@ -20,7 +20,7 @@ export type StoreFeature =
   /** The ways in which a handler could end its transaction are known: `endings` and `breakTransaction` are there. */
   | "endings";
 
-/** The transaction of whichever driver; the cases only pass it on. */
+/** The transaction of any driver; the cases only pass it on. */
 export type AnyTx = object;
 
 export interface AnotherOptions {

@@ -306,7 +306,7 @@ export const upkeepCases: readonly StoreCase[] = [
   },
   {
     role,
-    name: "drops at last what a relay that nobody runs holds back, if told to",
+    name: "drops at last what a relay without a process holds back, if told to",
     needs: [...needs, "promptProgress"],
     async run(context) {
       const store = fast(context, { abandonAfterMs: 50 });

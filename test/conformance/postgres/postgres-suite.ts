@@ -48,7 +48,7 @@ async function endStreams(driver: Driver): Promise<void> {
   for (let tries = 0; tries < 100; tries++) {
     await database.query(`select pg_terminate_backend(active_pid) ${mine} and active_pid is not null`);
     const dropped = database.query(`select pg_drop_replication_slot(slot_name) ${mine} and active_pid is null`);
-    // Somebody may have begun to read meanwhile.
+    // A process may have begun to read meanwhile.
     await dropped.catch(() => undefined);
     if ((await database.query(`select 1 ${mine}`)).length === 0) return;
     await sleep(50);

@@ -93,7 +93,7 @@ export async function rabbitmqSubscriberContext(
   const queue = `${stream}.queue`;
   const observer = await RabbitmqObserver.to(server.url);
   const channel = await observer.channel();
-  // Sent before anybody has subscribed, messages must have a place to wait in.
+  // Messages that are sent before there is a subscriber must have a place to wait in.
   await channel.assertExchange(stream, "topic");
   await channel.assertQueue(`${queue}.dead`, quorum);
   const expelled = { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": `${queue}.dead` };

@@ -166,7 +166,7 @@ describe.skipIf(!hasPostgres())("the story of an order in PostgreSQL and its pay
       const story = await readStory({ orders: store, payments }, "order-1");
       expect(performance.now() - startedAt).toBeLessThan(15_000);
       expect(story.unreachable).toEqual([{ store: "orders", error: expect.stringMatching(/within 10 s/) }]);
-      // What the other store knows of it is told all the same.
+      // What the other store knows of it is still told.
       expect(story.message.receipts).toMatchObject([{ store: "payments", consumer: "payments", status: "processed" }]);
       expect(story.message.caused.map(({ places }) => places[0]?.type)).toEqual(["payment_taken", "receipt_wanted"]);
     } finally {

@@ -91,7 +91,7 @@ describe.skipIf(slot.skipped || !hasPostgres())(`${DELETED} of ${COUNT} messages
           timeoutMs: 300_000,
         });
 
-      // The queue is there before the first message, and nobody reads from it.
+      // The queue is there before the first message, and has no reader.
       await (await handling(payments, receiving)).stop();
       for (let from = 0; from < COUNT; from += 5000) {
         const client = await orders.pool.connect();

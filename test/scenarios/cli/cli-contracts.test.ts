@@ -146,7 +146,7 @@ describe("txbox contracts export", () => {
     expect(existsSync(join(folder.path, "contracts"))).toBe(false);
   });
 
-  test("leaves a document alone that somebody wrote by hand", async () => {
+  test("leaves a document alone that was written by hand", async () => {
     using folder = project({ "events.ts": events({ order_created: ORDERS }), "asyncapi.json": '{"asyncapi":"3.0.0"}' });
     const { code, stderr } = await run(folder, "contracts export events.ts --out .");
     expect({ code, stderr }).toEqual({
@@ -187,7 +187,7 @@ describe("txbox contracts diff", () => {
     const broken = await run(folder, "contracts diff old contracts");
     expect(broken.code).toBe(6);
     expect(broken.stdout.split("\n")).toEqual([
-      "breaking  order_created: payload.total was removed: consumers of before refuse the message",
+      "breaking  order_created: payload.total was removed: consumers that were not changed refuse the message",
       "breaking  paid was removed: its consumers hear of it no more",
       "",
     ]);

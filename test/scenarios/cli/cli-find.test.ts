@@ -74,7 +74,7 @@ describe.skipIf(!hasPostgres())("find and story", () => {
     expect(ids(await find("--json", "--status", "retrying", "--relay", "bus"))).toEqual(["bad-1"]);
     expect(ids(await find("--json", "--type", "other", "--stream", "orders", "--since", "1h"))).toEqual(["other-1"]);
     expect(ids(await find("--json", "--until", "2020-01-01"))).toEqual([]);
-    const none = await find("--key", "nobody");
+    const none = await find("--key", "missing");
     expect([none.code, none.stdout]).toEqual([0, "No such message.\n"]);
     const [failing] = ((await find("--json", "--id", "bad-1")).json as { messages: { errors: { error: string }[] }[] })
       .messages;
@@ -147,8 +147,8 @@ describe.skipIf(!hasPostgres())("find and story", () => {
     using without = projectFolder({ "txbox.config.mjs": named });
     const { stdout: ofNamed } = await runCli(["story", "order-1"], { cwd: without.path });
     expect(ofNamed).toMatch(/order-1 in a,[^]*payment_taken paid-1 in b/);
-    const unknown = await story("nobody");
-    expect([unknown.code, unknown.stdout]).toEqual([1, "No store that was asked knows nobody.\n"]);
+    const unknown = await story("missing");
+    expect([unknown.code, unknown.stdout]).toEqual([1, "No store that was asked knows missing.\n"]);
     expect((await story("order-1", "--stores", "paiments")).stderr).toMatch(/Did you mean "payments"/);
     expect((await story()).stderr).toMatch(/Which message/);
     expect((await story("a", "b")).code).toBe(2);

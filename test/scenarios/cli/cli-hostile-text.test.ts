@@ -36,7 +36,7 @@ describe.skipIf(!hasPostgres())("hostile names and texts", () => {
     await database?.drop();
   });
 
-  /** No API takes such a name; a row of the database may have it all the same. */
+  /** No API takes such a name, but a row of the database may have it. */
   async function rename(relay: string, to: string): Promise<void> {
     const client = await pool.connect();
     try {

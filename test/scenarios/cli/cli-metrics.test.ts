@@ -139,7 +139,7 @@ describe.skipIf(!hasPostgres())("txbox exporter", () => {
     await server?.stop();
   });
 
-  test("serves the figures of the store; without it, it answers all the same and shows none", async () => {
+  test("serves the figures of the store; without it, it still answers and shows none", async () => {
     const port = await freePort();
     const args = ["exporter", "--listen", `127.0.0.1:${port}`, "--every", "0.1"];
     await using exporter = startCli(args, { env: { DATABASE_URL: database.url } });

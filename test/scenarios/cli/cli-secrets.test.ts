@@ -132,7 +132,7 @@ describe("no password is printed", () => {
     }
   });
 
-  test.skipIf(!hasPostgres())("of a URL that is taken for a name", async () => {
+  test.skipIf(!hasPostgres())("of a URL where a name is expected", async () => {
     await using database = await testDatabase();
     const env = { DATABASE_URL: database.url };
     const url = `postgres://u:${SECRET}@h/db`;

@@ -18,7 +18,7 @@ import { CONFIG_URL, projectFolder, runCli, startCli } from "../../support/run-c
 import { startTcpProxy } from "../../support/tcp-proxy.ts";
 
 const STOP_MS = 1000;
-/** The stop deadline, 3 s for the relay's goodbye, 5 s for closing; and what a busy machine adds. */
+/** The stop deadline, 3 s for the relay to leave, 5 s for closing; and what a busy machine adds. */
 const AT_MOST_MS = STOP_MS + 3000 + 5000 + 4000;
 
 describe.skipIf(!hasPostgres())("txbox relay ends after a signal", () => {

@@ -30,7 +30,7 @@ beforeAll(async () => {
   if (slot.skipped) return;
   database = await mongoDatabase(slot.server.url);
   await createMongoStore({ client: database.client }).migrator.migrate();
-  // Left open from here on, by somebody who went home.
+  // Left open from here on, as by a person who forgot it.
   forgotten = database.client.startSession();
   forgotten.startTransaction();
   await database.client.db().collection("orders").insertOne({ n: 1 }, { session: forgotten });
@@ -143,7 +143,7 @@ describe("the doctor on MongoDB", () => {
     await database.client.db("other").dropDatabase();
   });
 
-  it("stuck_keys, parked_messages, and relays and dead letters that nobody looks after", async () => {
+  it("stuck_keys, parked_messages, and neglected relays and dead letters", async () => {
     await using on = await mongoScene(slot.server.url);
     const store: Store = on.store;
     const publisher = createMemoryPublisher();

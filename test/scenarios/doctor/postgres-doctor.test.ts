@@ -38,7 +38,8 @@ beforeAll(async () => {
   if (slot.skipped) return;
   database = await outboxDatabase({ serverUrl: slot.server.url });
   await database.query(`create role ${role} login`);
-  // Left open from here on, by somebody who went home; on another server, since it would hold up what others look at.
+  // Left open from here on, as by a person who forgot it; on another server, since it would hold up what others look
+  // at.
   left = await startPostgres({ owned: true });
   forgotten = new pg.Client({ connectionString: left.url, application_name: "forgetful" });
   await forgotten.connect();
@@ -147,11 +148,11 @@ describe("the doctor on PostgreSQL", () => {
     expect(await findings("standby")).toEqual([]);
   });
 
-  it("replication_slots: one that nobody reads, and one that holds too much", async () => {
+  it("replication_slots: one without a reader, and one that holds too much", async () => {
     expect(await findings("replication_slots")).toEqual([]);
     await database.query("select pg_create_physical_replication_slot('old_reader', true)");
     expect(await findings("replication_slots")).toMatchObject([
-      { severity: "warning", finding: expect.stringMatching(/old_reader is used by nobody/) },
+      { severity: "warning", finding: expect.stringMatching(/old_reader has no reader/) },
     ]);
     // A limit, and more than it holds.
     await database.query("alter system set max_slot_wal_keep_size = '1MB'");
@@ -450,7 +451,7 @@ describe("the doctor on PostgreSQL", () => {
     await eager.end();
   });
 
-  it("relays that are paused, that nobody runs, that do not get on, and dead letters that are old", async () => {
+  it("relays that are paused, that no process runs, that make no progress, and dead letters that are old", async () => {
     await using on = await fresh();
     const store = on.store;
     const publisher = createMemoryPublisher();

@@ -81,7 +81,7 @@ test("kept running, it takes orders once each and refuses nonsense, until Ctrl-C
   const again = await post(order);
   expect(again.status).toBe(200);
   expect(await again.json()).toMatchObject({ id: "mine", customer_id: "me", total_amount: 200 });
-  expect((await post({ ...order, customer_id: "somebody else" })).status).toBe(409);
+  expect((await post({ ...order, customer_id: "another customer" })).status).toBe(409);
   expect((await post({ customer_id: "me", items: [{ price: -1, quantity: 1 }] }, "bad")).status).toBe(400);
   expect((await fetch(`${url}/bad`)).status).toBe(404);
   const isPaid = async (): Promise<boolean> => {

@@ -31,7 +31,7 @@ describe.skipIf(!hasPostgres())("modules of one application", () => {
     await payments.drop();
   });
 
-  it("talk over two databases; a failing one holds up nobody else", async () => {
+  it("talk over two databases; a failing one holds up no other module", async () => {
     const ordersStore = createPostgresStore({ client: ordersPool });
     const paymentsStore = createPostgresStore({ client: paymentsPool });
     await ordersStore.migrator.migrate();

@@ -6,7 +6,7 @@ import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { flakyPool } from "../support/flaky-pool.ts";
 import { outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
 
-describe.skipIf(!hasPostgres())("an inbox that never hears of its commit", () => {
+describe.skipIf(!hasPostgres())("an inbox that gets no answer to its commit", () => {
   let database: OutboxDatabase;
 
   beforeEach(async () => {

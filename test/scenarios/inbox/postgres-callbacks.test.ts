@@ -12,7 +12,7 @@ type Ask = (tx: pg.PoolClient, text: string) => Answer;
 const answer = (begin: (callback: (error: unknown, result?: { rows: unknown[] }) => void) => unknown): Answer =>
   new Promise((resolve) => {
     const returned = begin((error, result) => resolve(error == null ? { rows: result?.rows ?? [] } : { error }));
-    // Knex and Sequelize look at the callback only: a promise beside it would be nobody's.
+    // Knex and Sequelize look at the callback only: no code would handle a promise beside it.
     expect(returned === undefined || returned instanceof pg.Query).toBe(true);
   });
 

@@ -60,7 +60,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
         await sleep(100);
         expect(done).toBe(false);
         release.resolve();
-        // Whoever failed may learn that the other has done it meanwhile.
+        // The delivery that failed may learn that the other has done it meanwhile.
         expect(end === "commits" ? ["processed"] : ["failed", "duplicate"]).toContain(await first);
         expect(await second).toBe(end === "commits" ? "duplicate" : "processed");
         expect(await count(message.id)).toEqual([["1"]]);

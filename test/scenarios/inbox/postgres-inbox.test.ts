@@ -141,7 +141,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     expect(await receipts(unavailable.id)).toEqual([]);
   });
 
-  it("does not take a missing table of the handler's own for a missing schema", async () => {
+  it("does not confuse a missing table of the handler with a missing schema", async () => {
     const bus = createSubscription();
     await open()
       .on("t", (tx) => run(tx, "select * from nowhere"))
@@ -224,7 +224,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     }
   });
 
-  it("takes whatever a handler throws for a failure", async () => {
+  it("counts everything that a handler throws as a failure", async () => {
     const thrown = [
       Object.create(null),
       { toString: 1 },
@@ -314,7 +314,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
       new Date(Date.now() - 10 * DAY_MS).toISOString().slice(0, 10),
     ]);
     expect(await receipts(old.id)).toEqual([]);
-    // Whoever keeps receipts for longer must not begin the day anew.
+    // A process that keeps receipts for longer must not begin the day anew.
     const before = await effects();
     expect(await bus.deliver(old)).toMatchObject({ status: "rejected", error: { code: "receipt_expired" } });
     expect(await effects()).toEqual(before);
@@ -359,7 +359,7 @@ describe.skipIf(!hasPostgres()).each<DriverName>(["node-postgres", "postgres.js"
     });
     await inbox.start(bus);
     expect(await bus.deliver(message)).toMatchObject({ status: "failed", error: { code: "handler_timeout" } });
-    // Whoever uses the connection next is not disturbed.
+    // The next user of the connection is not disturbed.
     await Promise.all(
       Array.from({ length: 5 }, () =>
         store.inTransaction(async (_, query) => [await query("select 1"), await sleep(name === "PGlite" ? 0 : 150)]),

@@ -112,7 +112,7 @@ describe.skipIf(slot.skipped)("partitions that change hands", () => {
     expect(new Set(handled.map(({ key, n }) => `${key} ${n}`)).size).toBe(KEYS.length * EACH);
   });
 
-  it("what comes while nobody reads is not skipped, though the group began with the latest", async () => {
+  it("what comes while no process reads is not skipped, though the group began with the latest", async () => {
     const { brokers } = slot.server;
     const topic = `h-${uuidv7()}`;
     await createTopic(brokers, topic, 2);

@@ -265,7 +265,7 @@ describe.skipIf(slot.skipped)("bad input to Kafka and from it", () => {
     clients.push(admin);
     const declare = { admin, partitions: 5, configs: { "retention.ms": "1000000" } };
     const declaring = publisher({ declare });
-    // A leader may have to be found first, which is nobody's fault.
+    // A leader may have to be found first, which is no error.
     await until(async () => statuses(await declaring.publish([sample(topic, 1)], never()))[0] === "published", {
       what: "the topic",
     });

@@ -128,7 +128,7 @@ describe.skipIf(slot.skipped).each(["subscriber", "pipeline"] as const)("a %s of
     expect(await committed(at.topic)).toBeLessThanOrEqual(BigInt(count + 1));
   });
 
-  it("that is made anew while nobody reads, though the group still has the old offset: all of the new one comes", async () => {
+  it("that is made anew while no process reads, though the group still has the old offset: all of the new one comes", async () => {
     const at = await world(kind);
     await send(at.topic, numbers(0, 100));
     const reading = await at.read();
@@ -175,7 +175,7 @@ describe.skipIf(slot.skipped).each(["subscriber", "pipeline"] as const)("a %s of
     expect(at.got.length).toBe(300);
   });
 
-  it("whose log is cut while nobody reads: the same", async () => {
+  it("whose log is cut while no process reads: the same", async () => {
     const at = await world(kind);
     await send(at.topic, numbers(0, 100));
     const reading = await at.read();

@@ -166,7 +166,7 @@ describe.skipIf(replicaSet.skipped)("payloads", () => {
     expect(Buffer.compare(Buffer.from(blob as Uint8Array), Buffer.from(bytes))).toBe(0);
   });
 
-  it("that somebody else wrote into the collection are made into JSON", async () => {
+  it("that another program wrote into the collection are made into JSON", async () => {
     await using on = await scene();
     await on.enqueue(message("original"));
     const when = new Date("2026-01-01T00:00:00Z");
@@ -239,7 +239,7 @@ describe.skipIf(replicaSet.skipped)("documents edited by hand", () => {
     });
   });
 
-  it("parked messages that somebody deleted do not hold their key", async () => {
+  it("parked messages that were deleted by hand do not hold their key", async () => {
     await using on = await scene();
     await on.enqueue(message(1), message(2));
     const publisher = createMemoryPublisher();
@@ -343,7 +343,7 @@ describe.skipIf(replicaSet.skipped)("order", () => {
       on.client.withSession((session) =>
         session.withTransaction(async () => {
           tries++;
-          // Enqueues before it reads: whoever commits later must have the later position.
+          // Enqueues before it reads: the transaction that commits later must have the later position.
           await on.outbox.lockKey(session, { stream: "s", key: "k" });
           const counter = await counters.findOneAndUpdate(
             { _id: "k" },

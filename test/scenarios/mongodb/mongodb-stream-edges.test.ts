@@ -25,7 +25,7 @@ afterAll(() => slot.stop());
 
 const scene = (): Promise<Scene> => mongoScene(slot.server.url, { source: "stream" });
 
-/** As somebody may put it there by hand. */
+/** As a person may put it there by hand. */
 const byHand = (_id: unknown, fields: object = {}) => ({
   _id,
   stream: "s",
@@ -70,7 +70,7 @@ async function follow(on: Scene, session: QueueSession): Promise<QueueSession> {
   return session;
 }
 
-describe.skipIf(slot.skipped)("documents that somebody edited", () => {
+describe.skipIf(slot.skipped)("documents that were edited by hand", () => {
   it("until they had no position are dead letters, and hold up nothing", async () => {
     await using on = await scene();
     const { position: _, ...without } = byHand("bad");
@@ -139,7 +139,7 @@ describe.skipIf(slot.skipped)("a relay by change stream", () => {
     await session.leave();
   });
 
-  it("delivers though whoever is told of the stream throws", async () => {
+  it("delivers although a listener to its events throws", async () => {
     await using on = await scene();
     const warned = vi.spyOn(process, "emitWarning").mockReturnValue();
     const onEvent = (): never => {

@@ -61,7 +61,7 @@ describe.skipIf(slot.skipped)("settles of messages by the stream", () => {
     await heir.leave();
   });
 
-  it("do not wait beyond the lease for a document that somebody else is writing to", async () => {
+  it("do not wait beyond the lease for a document that another process is writing to", async () => {
     await using on = await scene();
     const old = await streaming(on, on.broken, SHORT_LEASE_MS);
     await on.enqueue("a1");

@@ -85,7 +85,7 @@ describe.skipIf(slot.skipped)("beginning to follow the stream", () => {
     await on.enqueue("a1", "a2", "a3");
     const session = await join(on.store, { batch: { messages: 2, bytes: 1_000_000 } });
     const first = await firstClaim(session);
-    // Committed after the look of the scan, and claimed by it all the same.
+    // Committed after the look of the scan, but still claimed by it.
     await on.enqueue("a4");
     const second = await firstClaim(session);
     expect([...contents(first), ...contents(second)]).toEqual(["a1", "a2", "a3", "a4"]);
@@ -180,7 +180,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     await session.leave();
   });
 
-  it("of one transaction keep their order, whoever chose their ids", async () => {
+  it("of one transaction keep their order, with ids of any origin", async () => {
     await using on = await scene();
     const session = await streaming(on);
     const chosen = (text: string) => ({ ...numbered(text), id: `chosen-${text}` });
@@ -237,7 +237,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     await heir.leave();
   });
 
-  it("that nobody told the stream of are found all the same", async () => {
+  it("that the stream does not show are still found", async () => {
     await using on = await scene();
     const session = await streaming(on);
     await on.enqueueAll([{ ...numbered("a1"), deliverAt: new Date(Date.now() + 3_600_000) }]);
@@ -249,7 +249,7 @@ describe.skipIf(slot.skipped)("messages by the stream", () => {
     await session.leave();
   });
 
-  it("that nobody told it of are found though it never runs dry", async () => {
+  it("that it does not show are found though it never runs dry", async () => {
     await using on = await scene();
     let ahead = 0;
     const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + ahead };

@@ -57,7 +57,7 @@ describe.skipIf(slot.skipped)("operations of an owner that was replaced", () => 
     expect(await drain(heir, 2)).toEqual(["a1", "a2"]);
   });
 
-  it("a claim of ready messages that arrives late, though nobody has claimed them, takes nothing", async () => {
+  it("a claim of ready messages that arrives late, though no other process has claimed them, takes nothing", async () => {
     await using on = await scene();
     await on.enqueue("a1", "a2");
     const old = await join(on.broken, { leaseMs: SHORT_LEASE_MS });
@@ -244,7 +244,7 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
     expect(arrived).toMatchObject({ matchedCount: 0 });
   });
 
-  it("of somebody who is long gone: his documents are found by their lease", async () => {
+  it("of a process that is no longer a member: its documents are found by their lease", async () => {
     await using on = await scene();
     const session = await join(on.store, { leaseMs: SHORT_LEASE_MS });
     await on.enqueue("a1", "a2");
@@ -254,7 +254,7 @@ describe.skipIf(slot.skipped)("answers that get lost", () => {
       {
         $set: {
           status: "processing",
-          lease_owner: "nobody",
+          lease_owner: "unknown",
           relay: "r",
           lease_until: new Date(Date.now() - 60_000),
           attempts: 1,

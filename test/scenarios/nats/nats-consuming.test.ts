@@ -23,7 +23,7 @@ const slot = await serverOrSkip("NATS", () => startNats({ owned: true }));
 await slot.stop();
 
 const DONE: HandleResult = { status: "done" };
-/** Longer than any test may take: whoever waits for it fails. */
+/** Longer than any test may take: a test that waits for it fails. */
 const FOR_EVER_MS = 120_000;
 const numbers = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, i) => from + i);
 const isNak = (payload: unknown): boolean => String(payload).startsWith("-NAK");
@@ -232,7 +232,7 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     expect(events.at(-1)?.type).toBe("recovered");
   });
 
-  it("takes nothing of a new stream for a message that it has had of the old one", async () => {
+  it("does not confuse messages of a new stream with messages of the old one", async () => {
     const hung = Promise.withResolvers<void>();
     const { got, handle, until } = recorder(async ({ key }) => {
       if (key === "hung") await hung.promise;
@@ -248,13 +248,13 @@ describe.skipIf(slot.skipped)("consuming from JetStream", () => {
     await declareConsumer(FOR_EVER_MS);
     const sent = samples(world.stream, ["b"], 6);
     await send(sent);
-    // Its acknowledgement must not be taken for the new message at its place.
+    // Its acknowledgement must not count for the new message at its place.
     hung.resolve();
     await eventually(() => expect(payloadsOf(got, "b")).toEqual(numbers(0, 6)), { timeoutMs: 15_000 });
     await eventually(async () => expect((await consumerInfo()).ack_floor.stream_seq).toBe(6));
   });
 
-  it("puts aside what has headers that nobody can read, and a message of 10 MB, and goes on", async () => {
+  it("puts aside what has unreadable headers, and a message of 10 MB, and goes on", async () => {
     const { handle, until } = recorder(({ body }) =>
       body.length > 1_000_000 ? { status: "rejected", error: new Error("too much") } : DONE,
     );

@@ -77,7 +77,7 @@ describe.skipIf(slot.skipped)("publishing to JetStream", () => {
   });
 
   it.each([["{}"], ["null"], ['{"ok":true}'], ["yes"], [""]])(
-    "takes the answer %j of someone who listens to the subject for no confirm",
+    "does not take the answer %j of another subscriber of the subject for a confirm",
     async (answer) => {
       const name = `heard${randomUUID().slice(0, 8)}`;
       const listener = world.direct.subscribe(`${name}.>`, { callback: (_, message) => void message.respond(answer) });
@@ -122,7 +122,7 @@ describe.skipIf(slot.skipped)("publishing to JetStream", () => {
 
   it.each([
     ["linked", {}],
-    // Every subject is new, so that nobody knows its stream.
+    // Every subject is new, so that its stream is not known yet.
     ["key by key", { subject: ({ stream, id }: Message): string => `${stream}.${id}` }],
   ])("keeps the order of keys on a stream that is full every now and then, %s", async (how, options) => {
     const keys = 5;

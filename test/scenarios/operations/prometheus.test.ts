@@ -101,7 +101,7 @@ describe.skipIf(skipped)("Prometheus beside relays and the exporter", () => {
     await fires("TxboxCircuitOpen", false);
     await is("sum(outbox_done_total)", (found) => found === 110);
 
-    // Every relay is killed: the exporter tells the lag all the same.
+    // Every relay is killed: the exporter still tells the lag.
     await Promise.all([first.kill("SIGKILL"), second.kill("SIGKILL")]);
     await database.enqueue(series("d", 3));
     await is("outbox_lag_seconds", (found) => found > 2);

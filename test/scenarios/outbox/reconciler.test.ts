@@ -33,7 +33,7 @@ async function delivered(store: Store): Promise<string[]> {
 
 /** The same on every store. */
 function reconciles(open: () => Promise<{ store: Store } & AsyncDisposable>): void {
-  it("enqueues what is missing, once, whoever runs it and however often", async () => {
+  it("enqueues what is missing once, however many processes run it and how often", async () => {
     await using opened = await open();
     const { store } = opened;
     const missing = heads("a", "b", "c", "d", "e");

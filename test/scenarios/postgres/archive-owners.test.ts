@@ -41,7 +41,7 @@ describe.skipIf(!hasPostgres())("an archive is written by one process at a time"
     expect(await archived("txbox.message_0.jsonl.gz")).toHaveLength(50);
   });
 
-  it("a process that slept past its lease harms nothing and blames nobody", async () => {
+  it("a process that slept past its lease harms nothing and reports no failure", async () => {
     await fill(1, 5000);
     await deliver("r");
     const resumed = Promise.withResolvers<void>();
@@ -154,7 +154,7 @@ describe.skipIf(!hasPostgres())("an archive is written by one process at a time"
     expect(await drop(1)).toEqual(["message_0"]);
   });
 
-  it("takes a whole file for done that a process left without a note in the database", async () => {
+  it("counts a complete file as done that a process left without a note in the database", async () => {
     await fill(1, 5);
     await deliver("r");
     // It wrote the file, and died before the segment was dropped.

@@ -148,7 +148,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
     expect(lines.findIndex((line) => line.startsWith('{"end"'))).toBe(6);
   });
 
-  it("writes over no file of another log, nor takes a damaged one for done", async () => {
+  it("writes over no file of another log, nor counts a damaged one as done", async () => {
     await fill(1, 5);
     await deliver("r");
     await drop(1);
@@ -173,7 +173,7 @@ describe.skipIf(!hasPostgres())("segments are archived before they are dropped",
   });
 
   it(
-    "a large segment: writing it pauses nobody, dropping it takes less than a second",
+    "a large segment: writing it pauses no writer and no relay, dropping it takes less than a second",
     { timeout: 300_000 },
     async () => {
       const count = isLong ? 1_000_000 : 50_000;

@@ -73,7 +73,7 @@ describe.skipIf(!hasPostgres())("an ORM as the client of a store", () => {
     expect([await count("effect"), await receipts()]).toEqual([1, 1]);
   });
 
-  test("may hide why the server gave up a transaction: it is run again all the same", async () => {
+  test("may hide why the server gave up a transaction: it is still run again", async () => {
     let runs = 0;
     const { inbox } = setUp();
     await inbox.handle(message("m-1"), async (tx: SmallTransaction) => {

@@ -87,7 +87,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
   const relayOn = (client: PgPool, batch: { batchSize: number; batchBytes?: number }): Relay =>
     createRelay({ store: createPostgresStore({ client }), name: "orders", publisher, maintenance: false, ...batch });
 
-  /** A pool whose clients send queries that somebody has changed. */
+  /** A pool whose clients send queries that a library has changed. */
   function wrappedPool(wrap: (send: (...args: unknown[]) => unknown, args: unknown[]) => unknown): pg.Pool {
     const pool = new pg.Pool({ connectionString: database.url });
     pool.on("connect", (client) => {
@@ -113,7 +113,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
 
   it("because the server ended the connection: the pool is not left with one that is about to close", async () => {
     const pool = new pg.Pool({ connectionString: database.url });
-    // Without somebody to hear it, the process would end.
+    // Without a listener for it, the process would end.
     const unheard: Error[] = [];
     pool.on("error", (error) => unheard.push(error));
     await using other = await database.connect();
@@ -176,7 +176,7 @@ describe.skipIf(!hasPostgres())("a page that breaks off", () => {
     expect(left).toEqual([]);
   });
 
-  it("because something on the way lost a row: it is not taken for all there is", async () => {
+  it("because something on the way lost a row: the rest does not count as complete", async () => {
     let left = 2;
     const pool = wrappedPool((send, [first, ...rest]) => {
       if (!("handleCopyData" in Object(first))) return send(first, ...rest);

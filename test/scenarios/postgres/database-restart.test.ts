@@ -182,7 +182,8 @@ describe.skipIf(slot.skipped)("a database that is killed", () => {
     await relay.stop();
     await server.kill();
     await server.restart();
-    // Recovered under another name. Committed while the segment is about to be dropped, and nobody has read it yet.
+    // Recovered under another name. Committed while the segment is about to be dropped, and before any relay has read
+    // it.
     const maintained = eager.store.maintenance.run();
     await new Promise((resolve) => setTimeout(resolve, 300));
     await database.query("commit prepared 'late'");

@@ -79,7 +79,7 @@ describe.skipIf(!hasPostgres())("groups of many dead letters", () => {
     expect(all).toBeLessThan(2000);
   });
 
-  it("of a relay of before, until maintenance has been there", { timeout: 300_000 }, async () => {
+  it("of an older relay, until maintenance has run", { timeout: 300_000 }, async () => {
     await fill(20_000, false);
     const { admin, maintenance } = database.store;
     const some = await admin.deadGroups({ limit: 1000 });

@@ -66,7 +66,7 @@ describe.skipIf(!hasPostgres())("the lease of a relay on PostgreSQL", () => {
   });
 
   it.each([
-    ["taken by another", "owner = 'somebody', token = gen_random_uuid(), epoch = epoch + 1"],
+    ["taken by another", "owner = 'another', token = gen_random_uuid(), epoch = epoch + 1"],
     ["rewound", "token = gen_random_uuid(), epoch = epoch + 1"],
   ])("that was %s counts no more at the next look, however long it would run", async (what, change) => {
     const relay = what.replaceAll(" ", "-");

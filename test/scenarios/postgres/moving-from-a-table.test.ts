@@ -75,7 +75,7 @@ class Shop {
         this.rolledBack += 1;
         return;
       }
-      // Noted before anybody else can lock the order: numbers of a key are noted in the order of their commits.
+      // Noted before another writer can lock the order: numbers of a key are noted in the order of their commits.
       this.committed.get(key)!.push(rows[0]!.n);
       await client.query("commit");
     } finally {

@@ -71,7 +71,7 @@ describe.skipIf(!hasPostgres())("edits beside a relay of 0.4", () => {
     expect(payloads(await old.take(2))).toEqual([1, 2]);
   });
 
-  it("are delivered by nobody but a process that knows them, though the old one comes back", async () => {
+  it("are delivered only by a process that knows them, though the old one comes back", async () => {
     const old = await joined(oldStore, { owner: "old-process", leaseMs: 500 });
     const id = await withLetter(old);
     // Paused past its lease, with its lanes.

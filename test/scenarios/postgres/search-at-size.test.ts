@@ -156,7 +156,7 @@ describe.skipIf(!hasPostgres())(`looking for messages among ${MESSAGES.toLocaleS
       "old key of a type": () => admin.search({ key: "old", type: "type 7" }),
       aggregate: () => admin.search({ aggregateType: "order", aggregateId: "a4711" }),
       correlation: () => admin.search({ correlationId: "c471" }),
-      "no such key": () => admin.search({ key: "nobody" }),
+      "no such key": () => admin.search({ key: "missing" }),
       type: () => admin.search({ type: "type 7" }),
       "rare type": () => admin.search({ type: "only one" }),
       stream: () => admin.search({ stream: "rare" }),

@@ -74,7 +74,7 @@ describe.skipIf(!hasPostgres())("segments are rotated and dropped", () => {
     await database.enqueue(series("a", 5, 6));
     await arrive("a", 10);
     await relay.stop();
-    // Committed while the segment is about to be dropped, and nobody has read it yet.
+    // Committed while the segment is about to be dropped, and before any relay has read it.
     const maintained = maintain();
     await new Promise((resolve) => setTimeout(resolve, 300));
     await late.query("commit prepared 'late'");

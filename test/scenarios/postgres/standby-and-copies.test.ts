@@ -178,7 +178,7 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
     await copyRows(database.pool, copy.pool);
     pools.use(copy.pool);
     await until(() => codes().includes("restored_copy"), { what: "the refusal" });
-    // Saying goodbye must not make it look sound.
+    // Leaving must not make it look sound.
     await relay.stop();
     events = [];
     const next = create(copy);
@@ -198,7 +198,7 @@ describe.skipIf(slot.skipped)("databases that are not what they seem", () => {
     await using other = await startPostgres({ owned: true });
     await using copy = await outboxDatabase({ serverUrl: other.url });
     await copyRows(database.pool, copy.pool);
-    // The application is back before anybody has looked after the relay.
+    // The application is back before an operator has looked after the relay.
     await copy.enqueue(series("a", 5, 11));
     await using client = await copy.connect();
     await client.query("begin; savepoint s");

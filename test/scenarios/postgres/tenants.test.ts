@@ -36,7 +36,7 @@ const numbers = (messages: readonly { body: string | Uint8Array }[]): number[] =
 const upTo = (n: number): number[] => Array.from({ length: n }, (_, i) => i);
 
 describe.skipIf(!hasPostgres())("tenants", () => {
-  test("one log: a tenant whose receiver is out holds up nobody else", async () => {
+  test("one log: a tenant whose receiver is out holds up no other tenant", async () => {
     await using database = await testDatabase();
     const pool = new pg.Pool({ connectionString: database.url });
     const store = createPostgresStore({ client: pool });

@@ -72,7 +72,7 @@ describe.skipIf(slot.skipped)("publishing to RabbitMQ", () => {
     await channel.checkExchange(stream);
   });
 
-  it("an exchange that is deleted later takes nobody else's messages with it", async () => {
+  it("an exchange that is deleted later takes no messages of other exchanges with it", async () => {
     await bound(stream);
     const doomed = `${stream}.doomed`;
     await bound(doomed);

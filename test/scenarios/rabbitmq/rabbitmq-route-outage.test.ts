@@ -165,7 +165,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("a relay with one route of Rabbi
     await expectNobodyBlamed();
   });
 
-  it("a message that is larger than its queue takes dies, and stops nobody else", async () => {
+  it("a message that is larger than its queue takes dies, and stops no other message", async () => {
     await makeQueue(bad, { "x-max-length-bytes": 1000, "x-overflow": "reject-publish" });
     await startRelay();
     await write(bad, 1, 5);

@@ -72,7 +72,7 @@ describe.skipIf(slot.skipped)("subscribing to RabbitMQ", () => {
     return { got, handle, count };
   }
 
-  it("a dead letter goes to the dead letters alone, whoever else its sender wanted to have a copy", async () => {
+  it("a dead letter goes to the dead letters alone, also when its sender named others for a copy", async () => {
     const subscriber = await subscriberWith({ declare: true });
     const { got, handle, count } = recorder((message) => ({
       status: "rejected",

@@ -68,7 +68,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("the Redis receipt filter", () =
     expect(await inbox.handle(message(1))).toBe("processed");
     await untilRemembered(1);
     await pool.end();
-    // There is no database any more: whoever asked it would fail.
+    // There is no database any more: a question to it would fail.
     expect(await inbox.handle(message(1))).toBe("duplicate");
     await expect(inbox.handle(message(2))).rejects.toThrow();
     expect(await effects()).toEqual([1]);

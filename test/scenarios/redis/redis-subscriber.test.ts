@@ -261,7 +261,7 @@ describe.skipIf(slot.skipped)("Redis subscriber", () => {
     await expect(subscribe(recording(), { streams: "text" })).rejects.toMatchObject({ message: /something else/ });
   });
 
-  it("says clearly that the password is wrong, or nobody is there", async () => {
+  it("says clearly that the password is wrong, or that no server answers", async () => {
     await using closed = await startRedis({ owned: true, settings: { requirepass: "secret" } });
     const wrong = { client: client(closed.url.replace("//", "//:guess@")) };
     await expect(subscribe(recording(), wrong)).rejects.toMatchObject({

@@ -56,7 +56,7 @@ describe.skipIf(!hasPostgres())("a process that does not get to renew its lease"
     await settledOnce(40);
   });
 
-  it("busy alone: nobody took its lanes, so it goes on, and everything is settled once", async () => {
+  it("busy alone: no process took its lanes, so it goes on, and everything is settled once", async () => {
     await database.enqueue(series("a", 30));
     const busy = start({ mode: "block", blockMs: LEASE_MS * 2 });
     await busy.waitForLine("aborted");

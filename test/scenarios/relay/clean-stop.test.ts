@@ -5,7 +5,7 @@ import { outboxDatabase, type OutboxDatabase, series } from "../support/outbox-d
 import { upTo } from "../support/recording-publisher.ts";
 import { type ChildConfig, relayProcess, type RelayProcess } from "../support/relay-process.ts";
 
-/** Far longer than any wait here: whoever needs it to run out fails. */
+/** Far longer than any wait here: a test that needs it to run out fails. */
 const LEASE_MS = 60_000;
 /** Nor does a stop end only because its deadline is over, unless it has to. */
 const STOP_DEADLINE_MS = 60_000;

@@ -81,7 +81,7 @@ describe.skipIf(!hasPostgres())("a poison message among 1,000 of its key and 1,0
     expect(await database.value("select count(*)::int from txbox.parked")).toBe(0);
   }
 
-  it("delays nobody else, and goes on in order when the message works", async () => {
+  it("delays no other key, and goes on in order when the message works", async () => {
     await start({ backoff: { baseMs: 300, maxMs: 300 }, maxAttempts: 1000 });
     await keyWaits();
     poisonous = false;

@@ -109,7 +109,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
     await second.waitForExit();
     const leftAt = performance.now();
     await balanced(2);
-    // A clean goodbye frees the lanes at once: nobody waited for the lease and then the same time again.
+    // A clean stop frees the lanes at once: no process waited for the lease and then the same time again.
     expect(performance.now() - leftAt).toBeLessThan(2 * LEASE_MS + joinMs);
     await third.kill();
     await balanced(1);
@@ -160,7 +160,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
       const odds = await join({ ...env, FAKETIME: wrong }, 30_000);
       await balanced(2);
       const epochs = () => database.query("select id, owner, epoch from txbox.cursor order by id");
-      // Who was given lanes loads anew once, which may come a moment after they are shared.
+      // A process that was given lanes loads anew once, which may come a moment after they are shared.
       let before = await epochs();
       const isCalm = async (): Promise<boolean> => {
         const earlier = before;
@@ -174,7 +174,7 @@ describe.skipIf(!hasPostgres())("relays that share the lanes", () => {
         expect(await shares()).toEqual([32, 32]);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
-      // Nobody took anything over: no epoch has risen.
+      // No process took anything over: no epoch has risen.
       expect(await epochs()).toEqual(before);
       const skew = Number(odds.sent().at(-1)?.at) - Number(right.sent().at(-1)?.at);
       expect(Math.abs(skew)).toBeGreaterThan(3_000_000);

@@ -115,7 +115,7 @@ describe.skipIf(!hasPostgres())("no committed message is skipped", () => {
     expect(sentOf("dropped")).toEqual([]);
   });
 
-  it("whoever locks the aggregate first and then enqueues is in commit order, also across open windows", async () => {
+  it("writers that lock the aggregate before they enqueue are in commit order, also across open windows", async () => {
     await database.query("create table aggregate (id text primary key, n int not null default 0)");
     await database.query("insert into aggregate values ('x')");
     const write = async (): Promise<void> => {

@@ -17,7 +17,7 @@ interface Submittable {
   handleError(error: unknown): void;
 }
 
-/** A pool whose user can be answered by somebody else than the database. */
+/** A pool whose user can be answered by the test instead of the database. */
 export function interceptingPool(pool: pg.Pool): InterceptingPool {
   const waiting = new Map<RegExp, { answer: Answer; caught: () => void }>();
 
@@ -29,7 +29,7 @@ export function interceptingPool(pool: pg.Pool): InterceptingPool {
     return found[1].answer;
   }
 
-  /** With its answer kept back, the statement is run all the same, and its rows go nowhere. */
+  /** With its answer kept back, the statement is still run, and its rows are dropped. */
   function submit(client: pg.PoolClient, query: Submittable): void {
     const answer = caught(query.text);
     const pass = () => void client.query(query as never);

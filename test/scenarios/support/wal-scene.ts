@@ -136,7 +136,7 @@ export function walScene(options: PostgresOptions = {}, start = startPostgres) {
     async cut(): Promise<void> {
       await query("select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null");
     },
-    /** As somebody could by hand. */
+    /** As a person could by hand. */
     async dropSlot(): Promise<void> {
       for (let tries = 0; tries < 100; tries++) {
         await this.cut();

@@ -103,7 +103,7 @@ export async function consumeInEveryWay(store: PoolStore): Promise<void> {
 }
 
 /**
- * One relay takes the lanes of two that have gone, after they seemed to have died of a message; a transaction that was
+ * One relay takes the lanes of two that have gone, after it seemed that a message had killed them; a transaction that was
  * open meanwhile commits late; a body is too large for its page; the target is out for a moment.
  */
 export async function recoverInEveryWay(pool: pg.Pool, store: PoolStore, streams: string[]): Promise<void> {

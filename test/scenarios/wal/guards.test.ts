@@ -65,7 +65,7 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     ).toEqual(NONE);
   }, 60_000);
 
-  it("when the name of its slot is somebody else's", async () => {
+  it("when another program has a slot of this name", async () => {
     const store = await scene.open();
     const name = await slotOf();
     await scene.query("select pg_create_physical_replication_slot($1)", [name]);
@@ -111,7 +111,7 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     await scene.query(`drop role ${role}`);
   }, 60_000);
 
-  it("when its slot was made anew by somebody, which starts later than what is left to read", async () => {
+  it("when its slot was made anew and starts later than what is left to read", async () => {
     const store = await scene.open();
     const streaming = await scene.start(store);
     const load = writers(scene.url, store, 2);
@@ -148,7 +148,7 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     expect(streaming.lost()).toBeUndefined();
   }, 60_000);
 
-  it("when the slot keeps more of the log than it may, also while nobody reads from it", async () => {
+  it("when the slot keeps more of the log than it may, also while no process reads from it", async () => {
     await scene.open();
     const store = scene.openStore({ replication: { maxRetainedBytes: 16 * 1_048_576 } });
     const streaming = await scene.start(store);

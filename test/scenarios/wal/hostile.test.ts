@@ -34,7 +34,7 @@ describe.skipIf(!hasPostgres())("a stream that is tampered with", () => {
   const scene = walScene();
   const one = [{ key: "k", n: 1 }];
 
-  it("is not made of a publication of all tables, nor taken for alive when it ended while it was opened", async () => {
+  it("is not made of a publication of all tables, nor counts as alive when it ended while it was opened", async () => {
     const store = await scene.open({ enabled: false });
     await scene.query(
       "create publication txbox for all tables with (publish = 'insert', publish_via_partition_root = true)",

@@ -57,7 +57,7 @@ describe.skipIf(!hasPostgres())("a process that streams and loses its lease", ()
     expect(ids().size).toBe(load.total);
   }, 90_000);
 
-  it("that nobody else wants streams again", async () => {
+  it("that no other process wants streams again", async () => {
     const store = await scene.open();
     const only = await start();
     await until(() => told(only).includes("stream_started"), { what: "the stream" });

@@ -16,7 +16,7 @@ describe.skipIf(!hasPostgres())("a transaction that is open for long", () => {
   const scene = walScene();
 
   it(
-    "pins the server's log no further than the guard lets it, and holds up nobody",
+    "pins the server's log no further than the guard lets it, and holds up no other transaction",
     async () => {
       await scene.open();
       const store = scene.openStore({ replication: { maxRetainedBytes: FORM.guard } });

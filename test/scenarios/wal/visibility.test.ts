@@ -39,7 +39,7 @@ const withoutAudit = (text: string): string => text.replace(/ and audit\.n = \d+
 describe.skipIf(!hasPostgres())("a commit that is in the server's log and not in sight", () => {
   const scene = walScene();
 
-  it("is handed out when it is in sight, and holds up nobody", async () => {
+  it("is handed out when it is in sight, and holds up no other transaction", async () => {
     await scene.open();
     await commitsLocally(scene.url);
     const store = scene.openStore();

@@ -33,7 +33,7 @@ describe.skipIf(!hasPostgres())("txbox wal, and what txbox status says of a stre
       { relay: "r", processes: [{ source: "stream" }], slot: { active: true, lost: false } },
     ]);
 
-    // It asks first, and nobody is there to answer.
+    // It asks first, and there is no terminal to answer at.
     const asked = await txbox("wal", "disable");
     expect(asked.code).not.toBe(0);
     expect((await scene.slots()).length).toBe(1);

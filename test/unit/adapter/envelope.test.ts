@@ -106,7 +106,7 @@ describe("what others send", () => {
     }
   });
 
-  test("a message of nobody we know keeps its headers and has no id", () => {
+  test("a message of an unknown sender keeps its headers and has no id", () => {
     const message = decodeEnvelope({ tenant: "t", "Content-Type": "text/plain" }, "x", kafka);
     expect(message.id).toBeUndefined();
     expect(message.headers).toEqual({ tenant: "t", contentType: "text/plain" });

@@ -330,7 +330,7 @@ const attempts: readonly Attempt[] = [
   {
     what: "a relay that is not there",
     path: "/api/act",
-    body: { action: "pause", store: "shop", relay: "nobody", actor: "e" },
+    body: { action: "pause", store: "shop", relay: "missing", actor: "e" },
     status: 404,
     says: /relay/,
   },

@@ -62,7 +62,7 @@ function storeOf(relays: RelayView[], change: Partial<StoreView> = {}): StoreVie
 }
 
 describe("the verdict in words", () => {
-  const nobody = [{ owner: null, lanes: 64, leaseMs: 0, epoch: 1n }];
+  const noProcess = [{ owner: null, lanes: 64, leaseMs: 0, epoch: 1n }];
   const outage = [
     sample(4 * MINUTE, { unavailable: 1 }),
     sample(3 * MINUTE, { unavailable: 2 }),
@@ -98,13 +98,13 @@ describe("the verdict in words", () => {
     ],
     [
       "no process",
-      view({ lanes: nobody, pending: 7, oldestPendingAgeMs: MINUTE }),
+      view({ lanes: noProcess, pending: 7, oldestPendingAgeMs: MINUTE }),
       "bad",
       /no process runs it, 7 messages wait, the first for 60 s/,
     ],
     [
       "no process, for a moment",
-      view({ lanes: nobody, pending: 7, oldestPendingAgeMs: 2000 }),
+      view({ lanes: noProcess, pending: 7, oldestPendingAgeMs: 2000 }),
       "good",
       /^All messages leave/,
     ],
@@ -162,7 +162,7 @@ describe("the verdict in words", () => {
 
   test("a store that is down comes first, and how many more need a person is told", () => {
     const stores = [
-      storeOf([view({ lanes: nobody, pending: 7, oldestPendingAgeMs: MINUTE })]),
+      storeOf([view({ lanes: noProcess, pending: 7, oldestPendingAgeMs: MINUTE })]),
       storeOf([], { name: "t", down: { since: NOW - MINUTE, error: "refused" } }),
       storeOf([], { name: "u", unread: [{ stream: "lost", oldestAgeMs: MINUTE }] }),
     ];

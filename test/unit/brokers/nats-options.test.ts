@@ -11,7 +11,7 @@ function connection(more: Partial<NatsConnection> = {}): NatsConnection {
   return {
     publish: () => undefined,
     subscribe: () => ({ unsubscribe: () => undefined, drain: () => Promise.resolve() }),
-    request: () => Promise.reject(new Error("nobody")),
+    request: () => Promise.reject(new Error("no answer")),
     flush: () => Promise.resolve(),
     // oxlint-disable-next-line require-yield -- nothing ever happens
     status: async function* () {
@@ -97,7 +97,7 @@ describe("options of the NATS adapter", () => {
   });
 });
 
-describe("nobody answers for a subject", () => {
+describe("no stream answers for a subject", () => {
   const api = (streamsOf: JetStreamApi["streamsOf"]) => ({ streamsOf }) as JetStreamApi;
 
   test("a stream without a leader is an outage", async () => {

@@ -29,8 +29,8 @@ const payloads = (before: StandardSchema, after: StandardSchema): string[] =>
   compare({ schema: before }, { schema: after });
 
 const base = { id: z.string(), total: z.number() };
-const NEW = "consumers of before refuse the message";
-const OLD = "messages of before are refused";
+const NEW = "consumers that were not changed refuse the message";
+const OLD = "older messages are refused";
 
 describe("events", () => {
   const schema = z.object(base);

@@ -184,7 +184,7 @@ describe("publishByKey", () => {
     expect(begun).toBeLessThanOrEqual(5);
   });
 
-  it("keys that went through lately flow while many others take long, and nobody waits for those", async () => {
+  it("keys that went through lately flow while many others take long, and the relay does not wait for those", async () => {
     const slots = new PublishSlots(4, 2);
     const good = Array.from({ length: 3 }, (_, n) => m(n, `good-${n}`));
     const options = { concurrency: 4, signal, slots };

@@ -26,7 +26,7 @@ describe("events", () => {
     expect(own).toEqual([failed]);
   });
 
-  it("reach nobody after the listener has ended", () => {
+  it("reach no listener after it has ended", () => {
     const told: unknown[] = [];
     listen("txbox:reconciler:failed", (event) => told.push(event))();
     eventEmitter<ReconcilerEvent>("reconciler")(failed);

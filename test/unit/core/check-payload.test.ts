@@ -132,7 +132,7 @@ describe("versions", () => {
   });
 });
 
-/** Its check fails later, when nobody waits for it any more. */
+/** Its check fails later, when no code waits for it any more. */
 const rejecting: StandardSchema = {
   "~standard": { version: 1, vendor: "mine", validate: async () => Promise.reject(new Error("unheard")) },
 };

@@ -21,7 +21,7 @@ describe("describeError", () => {
     expect(describeError(error)).toHaveLength(1000);
   });
 
-  test("messages that differ in the values of a query died of the same", () => {
+  test("errors that differ only in the values of a query are of one kind", () => {
     const text = (customer: string): string =>
       describeError(drizzleError("select $1", [customer], new Error("no such function")));
     expect(errorGroup("t", text("ann"))).toBe(errorGroup("t", text("bob")));

@@ -18,7 +18,7 @@ function failure(run: () => unknown): TxboxError {
   throw new Error("nothing was thrown");
 }
 
-/** As somebody without types would call it. */
+/** As a caller without types would call it. */
 const define = defineEvents as (definitions: unknown) => ReturnType<typeof defineEvents>;
 
 describe("defineEvents", () => {

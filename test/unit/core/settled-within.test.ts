@@ -17,7 +17,7 @@ test("one that does not is late, by the clock that is given", async () => {
   expect(clock.sleeping).toBe(0);
 });
 
-test("a signal ends the wait, and an error that comes after that is nobody's", async () => {
+test("a signal ends the wait, and an error that comes after that is ignored", async () => {
   const { promise, reject } = Promise.withResolvers<void>();
   const stop = new AbortController();
   const waiting = settledWithin(promise, 60_000, stop.signal);

@@ -32,7 +32,7 @@ test.each([
   expect(valueKind(value)).toBe(kind);
 });
 
-test("what throws when it is looked at is an object, and an error all the same", () => {
+test("what throws when it is looked at is an object, and still an error", () => {
   const { proxy, revoke } = Proxy.revocable({}, {});
   revoke();
   expect(valueKind(proxy)).toBe("an object");

@@ -19,7 +19,12 @@ describe("judgeFailure", () => {
     ["a handler's timeout", new TxboxError("handler_timeout", "x"), true, "failed"],
     ["a shutdown in the handler", coded("57P01"), true, "unavailable"],
     ["a session that a handler kept idle too long", coded("25P03"), true, "failed"],
-    ["a session that died under a handler without a word", new Error("Connection terminated"), true, "failed"],
+    [
+      "a session that ended under a handler without an error of the server",
+      new Error("Connection terminated"),
+      true,
+      "failed",
+    ],
     ["a limit that a handler exceeded", coded("53400"), true, "failed"],
     ["memory that a handler used up", coded("53200"), true, "failed"],
     ["a transaction that a handler made read-only", coded("25006"), true, "failed"],

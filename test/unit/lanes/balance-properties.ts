@@ -22,7 +22,7 @@ export type Plan = (view: View) => { take: readonly number[]; give: readonly num
 
 type World = Omit<View, "self">;
 
-/** Free for so long that anyone may take it. */
+/** Free for so long that any process may take it. */
 const LONG_FREE_MS = 60_000;
 const most = ({ members }: World): number => Math.ceil(LANES / members.length);
 const least = ({ members }: World): number => Math.floor(LANES / members.length);
@@ -68,7 +68,7 @@ export const BALANCE_PROPERTIES = {
     });
   },
 
-  "nobody gives below the share"(plan: Plan) {
+  "no process gives below the share"(plan: Plan) {
     holds(worlds("none free"), (world) => {
       for (const self of world.members) {
         const { give } = plan({ ...world, self });
@@ -96,7 +96,7 @@ export const BALANCE_PROPERTIES = {
     });
   },
 
-  "what is free for long goes to anyone, so that it goes even when a member is dead"(plan: Plan) {
+  "what is free for long goes to any process, so that it goes even when a member is dead"(plan: Plan) {
     holds(worlds("some free"), (world) => {
       const lanes = world.lanes.map((lane) => (lane.owner === null ? { ...lane, freeMs: LONG_FREE_MS } : lane));
       for (const self of world.members) {
@@ -110,7 +110,7 @@ export const BALANCE_PROPERTIES = {
     expect(plan({ self: "m0", members: ["m0"], lanes }).take).toHaveLength(LANES);
   },
 
-  "the shares add up: every lane gets an owner, and nobody keeps more than the share"(plan: Plan) {
+  "the shares add up: every lane gets an owner, and no process keeps more than the share"(plan: Plan) {
     holds(fc.oneof(worlds("some free"), worlds("none free")), (world) => {
       let { lanes } = world;
       for (let round = 0; round < 40; round++) lanes = after({ ...world, lanes }, plan);
@@ -121,7 +121,7 @@ export const BALANCE_PROPERTIES = {
   },
 } as const;
 
-/** Everyone acts on the same view, and of two that want a lane the first one gets it. A second passes. */
+/** All processes act on the same view, and of two that want a lane the first one gets it. A second passes. */
 function after(world: World, plan: Plan): readonly Lane[] {
   const next = new Map(world.lanes.map((lane) => [lane.lane, lane]));
   for (const self of world.members) {

@@ -36,7 +36,7 @@ describe("lanes are shared out", () => {
     expect(planBalance({ self: "y", members, lanes })).toEqual({ take: [], give: [] });
   });
 
-  test("a lease that has run out is free, whoever owned it", () => {
+  test("a lane whose lease has run out is free, whichever process owned it", () => {
     const lanes = Array.from({ length: LANES }, (_, lane) => ({ lane, owner: "gone", freeMs: 0 }));
     expect(planBalance({ self: "x", members: ["x"], lanes }).take).toHaveLength(LANES);
   });

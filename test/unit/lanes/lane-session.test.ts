@@ -168,7 +168,7 @@ it("pages without messages do not hold a claim for ever", async () => {
   const database = new MemoryLanes(10_000);
   database.parts[0]!.lanes = [1];
   const { session } = await processOf(database, "one");
-  // Somebody else's messages come faster than they can be read.
+  // Messages of other relays come faster than they can be read.
   let reads = 0;
   const { log } = database;
   const slice = log.slice.bind(log);

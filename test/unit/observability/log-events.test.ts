@@ -193,7 +193,7 @@ describe("logEvents", () => {
     expect(() => logEvents({ logger, payloads: "yes" } as never)).toThrow(/payloads must be true or false/);
   });
 
-  it("does not hear operations when nobody would see them", () => {
+  it("does not hear operations when the logger would drop them", () => {
     start("debug");
     expect(operation("inbox", "handle").isHeard).toBe(false);
   });

@@ -25,7 +25,7 @@ const STORED: readonly (readonly [string, boolean])[] = [
   [`{"${"t".repeat(40)}":"${"traceparen".repeat(9)}","traceparent":"${sampled}"}`, true],
   [`{"note":"traceparent","traceparent":"${sampled}"}`, true],
   [`{"a":"traceparent","b":"${unsampled}","traceparent":"${sampled}"}`, true],
-  // None that anybody may go by.
+  // None of these is a valid context.
   [`{"traceparent":"00-${"0".repeat(32)}-${"b2".repeat(8)}-01"}`, false],
   [`{"traceparent":"${sampled.toUpperCase()}"}`, false],
   [`{"traceparent":1}`, false],

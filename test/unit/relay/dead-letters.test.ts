@@ -23,7 +23,7 @@ async function moveToDeadLetters(
     },
   };
   const settings = relaySettings({
-    store: { queue: { join: () => Promise.reject(new Error("nobody joins")) } } as never,
+    store: { queue: { join: () => Promise.reject(new Error("no process joins")) } } as never,
     name: "to-kafka",
     publisher: deadLetters,
     ...(answer === undefined ? {} : { deadLetters }),

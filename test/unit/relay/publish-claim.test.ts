@@ -51,7 +51,7 @@ function bench(
       return results(calls.length, messages);
     },
   };
-  const store = { queue: { join: () => Promise.reject(new Error("nobody joins")) } } as unknown as Store;
+  const store = { queue: { join: () => Promise.reject(new Error("no process joins")) } } as unknown as Store;
   const settings = relaySettings({
     store,
     name: "orders",
@@ -154,7 +154,7 @@ describe("a message with which processes have died too often", () => {
     expect((await publish(claim)).outcomes).toMatchObject([{ status: "dead", block: false }]);
   });
 
-  it("waits when its key waits: nobody has tried it", async () => {
+  it("waits when its key waits: it was not tried", async () => {
     const { calls, events, publish } = bench(none, { onDead: "block" });
     expect((await publish(killer, sessionOf([false]))).outcomes).toEqual([{ status: "waiting" }]);
     expect(calls).toEqual([]);

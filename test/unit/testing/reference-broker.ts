@@ -77,7 +77,7 @@ export class ReferenceBroker {
         return this.#fault === "blames in an outage" ? { status: "failed", error } : { status: "unavailable", error };
       }
       if (this.routesOut.has(message.stream)) {
-        const error = new UnavailableError("nobody takes it");
+        const error = new UnavailableError("no subscriber takes it");
         if (this.#fault === "takes a route for all") return { status: "unavailable", error };
         return { status: "unavailable", error, route: message.stream };
       }
@@ -141,7 +141,7 @@ export class ReferenceBroker {
     };
   }
 
-  /** The first message whose key nobody has in hand. */
+  /** The first message whose key no subscriber has in hand. */
   #next(): IncomingMessage | undefined {
     const free = (message: IncomingMessage): boolean =>
       message.key == null || this.#fault === "mixes a key" || !this.#keysInHand.has(message.key);

@@ -12,7 +12,7 @@ describe("fakeClock", () => {
     expect([woken, clock.monotonic(), clock.sleeping]).toEqual([[10, 20], 1025, 1]);
   });
 
-  it("gives somebody who sleeps again within the stretch a turn each time", async () => {
+  it("gives code that sleeps again within the stretch a turn each time", async () => {
     const clock = fakeClock();
     let turns = 0;
     void (async () => {

@@ -192,7 +192,7 @@ class Pipeline {
     await this.#close(this.#partitions);
   }
 
-  /** Each partition is taken over as it is opened: after that nobody else can commit anything for it. */
+  /** Each partition is taken over as it is opened: after that no other process can commit anything for it. */
   async #begin(generation: Generation): Promise<void> {
     const before = this.#partitions;
     this.#partitions = new Map();

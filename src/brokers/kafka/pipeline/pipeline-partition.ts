@@ -23,7 +23,7 @@ export interface PartitionSettings {
 
 const BACKOFF = { baseMs: 100, maxMs: 5000 };
 
-/** One partition of a pipeline, with the writer that nobody else can be while it is ours. */
+/** One partition of a pipeline, with its writer: no other process can write while the partition is ours. */
 export class PipelinePartition {
   readonly #settings: PartitionSettings;
   readonly #offsets: GroupOffsets;
@@ -129,7 +129,8 @@ export class PipelinePartition {
     const writer = this.#writer;
     this.#writer = undefined;
     await writer?.close();
-    // Who was fenced must not fence in turn, unless the group still counts it among its members.
+    // After another process has fenced this one, it must not fence that process in turn, unless the group still counts
+    // it as a member.
     if (hasApiError(error, "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")) await confirmed(generation.ending);
     if (generation.ending.aborted) return;
     await this.open();

@@ -20,7 +20,7 @@ export class TransactionalWriter {
     this.#offsets = new GroupOffsets(consumer);
   }
 
-  /** Fences whoever wrote for this partition before; its open transaction is over when this resolves. */
+  /** Fences the process that wrote for this partition before; its open transaction is over when this resolves. */
   async open(): Promise<void> {
     const transaction = await this.#producer.beginTransaction(NEW_PRODUCER);
     // Nothing was sent: there is nothing to end on the broker.

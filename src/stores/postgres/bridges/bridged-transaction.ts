@@ -25,7 +25,7 @@ export async function bridgedTransaction<Tx extends object, T>(
   let result: { value: T } | undefined;
   let library: Promise<void> | undefined;
   const ended = Promise.withResolvers<void>();
-  // Nobody may be waiting for it.
+  // There may be no code that waits for it: its rejection must not end the process.
   ended.promise.catch(() => undefined);
 
   const opened = open((transaction) => {

@@ -3,14 +3,14 @@ import { hasMethods } from "../drivers/driver.ts";
 
 interface Loan {
   readonly client: object;
-  /** Taken at most once: whoever asks after that gets a connection of the pool. */
+  /** Taken at most once: later requests get a connection of the pool. */
   connection: object | undefined;
 }
 
 const loans = new AsyncLocalStorage<Loan>();
 const lenders = new WeakSet<object>();
 
-/** Whoever asks `client` for a connection within `start`, first of all, gets this one. `prepareLending` comes before. */
+/** The first request to `client` for a connection within `start` gets this one. Call `prepareLending` before. */
 export async function lend<T>(client: object, connection: object, start: () => Promise<T>): Promise<T> {
   const loan: Loan = { client, connection };
   try {

@@ -10,9 +10,9 @@ export interface LentConnectionOptions {
 const CONTROL = /^\s*(begin|start\s+transaction|commit|rollback)\s*;?\s*$/i;
 
 /**
- * The connection of a transaction that is open, for a library that thinks it opens it by itself. Before and after `run` of
- * the library, what it does to begin, to end and to give back stops here. In between everything goes to the transaction as
- * txbox guards it, which lets nobody end it.
+ * The connection of an open transaction, for a library that thinks it opens the transaction by itself. What the library
+ * does before `run` to begin, and after it to end and to give back, stops here. In between, everything goes to the
+ * transaction as txbox guards it, so that the library cannot end it.
  */
 export class LentConnection {
   readonly connection: object;
@@ -85,7 +85,7 @@ type Callback = (error: unknown, result?: unknown) => void;
 function answer(args: readonly unknown[], answering: Promise<object>): unknown {
   const callback = callbackOf(args);
   if (callback === undefined) return answering;
-  // As node-postgres does it: what the callback throws is nobody's rejection.
+  // As node-postgres does it: what the callback throws does not become a rejection.
   answering.then(
     (result) => process.nextTick(callback, null, result),
     (error: unknown) => process.nextTick(callback, error),

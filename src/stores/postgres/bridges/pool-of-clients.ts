@@ -14,7 +14,7 @@ export function poolOfClients(source: ClientSource): PgPool {
   const connect = async (): Promise<PgPoolClient> => {
     const client = (await source.acquire()) as Client;
     const release = (broken?: Error | boolean): void => {
-      // Nobody waits for it, and what cannot be closed is closed already.
+      // The caller does not wait for it, and what cannot be closed is closed already.
       Promise.resolve(broken ? source.destroy(client) : source.release(client)).catch(() => undefined);
     };
     return new Proxy(client, {

@@ -1,8 +1,8 @@
 import type { PgPool, PgPoolClient } from "./node-postgres.ts";
 
 /**
- * A connection that dies while nobody listens ends the process, and the pool stops listening when it hands one out: with
- * a callback we listen in the same moment, with its promise a moment later.
+ * A connection that breaks while it has no error listener ends the process, and the pool removes its listener when it
+ * hands one out. With a callback we listen in the same moment, with a promise a moment later.
  */
 export function checkOut(pool: PgPool, onError: (error?: Error) => void): Promise<PgPoolClient> {
   return new Promise((resolve, reject) => {

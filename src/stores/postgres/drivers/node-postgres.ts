@@ -123,7 +123,10 @@ function runnerOf(value: object): TransactionRunner | undefined {
 
 const heard = new WeakSet<PgPool>();
 
-/** A connection that is cut while it lies idle ends the process, unless somebody listens. The pool has dropped it by then. */
+/**
+ * An idle connection that is cut ends the process, unless the pool has an error listener. The pool has dropped it by
+ * then.
+ */
 function outliveIdleLosses(pool: PgPool): void {
   if (heard.has(pool)) return;
   heard.add(pool);
@@ -192,8 +195,8 @@ async function transaction<T>(pool: PgPool, run: (opening: Opening) => Promise<T
 }
 
 /**
- * A server notices that its client has gone when the query ends, and until then keeps the receipt locked. Behind a
- * connection pooler the id is nobody's or, at worst, a stranger's: hence the query must be the same.
+ * A server notices only at the end of the query that its client has gone, and keeps the receipt locked until then.
+ * Behind a connection pooler the id may belong to no session or to another client's: hence the query must be the same.
  */
 async function terminate(pool: PgPool, processId: number | null | undefined, query = ""): Promise<void> {
   if (processId == null || query === "") return;

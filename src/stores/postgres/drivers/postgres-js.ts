@@ -57,8 +57,8 @@ const CLOSING_MS = 1000;
 const STEP_MS = 20;
 
 /**
- * `sql.begin` without two dangers of postgres.js 3.4 when a connection dies in a transaction: the ROLLBACK or COMMIT
- * it then sends either ends the process, or runs on the connection's successor, in somebody else's transaction.
+ * `sql.begin` without two dangers of postgres.js 3.4 when a connection breaks in a transaction: the ROLLBACK or COMMIT
+ * that it then sends ends the process, or runs on the next connection, in another caller's transaction.
  */
 function begin<T>(client: PostgresJs, run: (tx: PostgresJsTx, raw: PostgresJsTx) => Promise<T>): Promise<T> {
   const gaveUp = Promise.withResolvers<never>();

@@ -31,8 +31,8 @@ $txbox_do$;
 }
 
 /**
- * An automatic vacuum holds a table for hours, and gives way to whoever waits for longer than deadlock_timeout. This lock
- * keeps out other vacuums too, and neither readers nor writers.
+ * An automatic vacuum holds a table for hours, and gives way to a session that waits for longer than deadlock_timeout.
+ * This lock keeps out other vacuums too, and neither readers nor writers.
  */
 function withoutVacuum(tables: string): string {
   return `perform set_config('lock_timeout', (select (setting::integer + 500)::text from pg_settings where name = 'deadlock_timeout'), true);

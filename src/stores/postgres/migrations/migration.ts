@@ -5,7 +5,10 @@
  */
 export type Migration = PlainMigration | OnlineMigration;
 
-/** Takes a moment and disturbs no one: a new table, a new column. Runs in one transaction with the plain ones beside it. */
+/**
+ * Takes a moment and disturbs no other session: a new table, a new column. Runs in one transaction with the plain ones
+ * beside it.
+ */
 export interface PlainMigration {
   readonly version: number;
   readonly name: string;
@@ -23,7 +26,7 @@ export interface OnlineMigration {
 }
 
 export interface Piece {
-  /** For those who wait: "indexing a segment". */
+  /** What an operator who waits is shown: "indexing a segment". */
   readonly title: string;
   readonly sql: string;
   /** A query for how many runs this piece still needs; it is repeated until there is none left. Without: one run. */

@@ -118,7 +118,7 @@ export interface Noted {
   readonly published: number;
 }
 
-/** Keeps what was handed out and settled beyond the cursor, for whoever reads on from there. */
+/** Keeps what was handed out and settled beyond the cursor, for the process that reads on from there. */
 export function noteAhead(names: Names, cursor: Cursor, { token, ahead, published }: Noted): Statement {
   return {
     text: `update ${names.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id(), last_write = $4::text,

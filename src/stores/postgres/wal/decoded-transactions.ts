@@ -233,7 +233,7 @@ export class DecodedTransactions {
     this.#ahead = new Map();
   }
 
-  /** What is settled beyond the cursor: whoever reads on from there has to leave it out. */
+  /** What is settled beyond the cursor: a process that reads on from the cursor has to leave it out. */
   get ahead(): Ahead {
     const ahead = new Map(this.#ahead);
     for (const { taken, settled } of this.#all) {

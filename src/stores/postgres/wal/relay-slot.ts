@@ -33,9 +33,9 @@ export interface RelaySlotOptions {
   readonly replication: ReplicationSettings;
 }
 
-/** A stream that has so much to catch up with is not resumed, and not gone on with: polling is faster. */
+/** A stream that is this far behind is neither resumed nor continued: polling is faster. */
 export const MOST_BEHIND: number = 64 * 1_048_576;
-/** The server notices a moment later that nobody reads any more. */
+/** The server notices only a moment later that its reader has gone. */
 const TRIES = 40;
 const BETWEEN_MS = 25;
 
@@ -85,7 +85,7 @@ export class RelaySlot {
     return behind > MOST_BEHIND;
   }
 
-  /** For whoever has all lanes: another reader is a process that has lost them. False: it cannot be ended. */
+  /** For a process that has all lanes: another reader is a process that has lost them. False: it cannot be ended. */
   async freed(slot: Slot): Promise<boolean> {
     const { sql, clock } = this.#options;
     if (slot.activePid === undefined) return true;
@@ -112,7 +112,7 @@ export class RelaySlot {
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
       this.#throwIfRefused();
       if ((await this.look()).slot?.ours !== true) {
-        // On another server, or in another database, nobody would look after it.
+        // On another server, or in another database, no process would look after it.
         await connection.query(dropSlotCommand(await this.name()));
         throw new WalRefusal(ELSEWHERE);
       }

@@ -143,7 +143,7 @@ export class ReplicationConnection {
     if (this.#failed === undefined && !this.#closed) this.#sendStatus();
   }
 
-  /** Reads no more for the time being; the server is told all the same that somebody is there. */
+  /** Pauses or resumes reading. Meanwhile the server is still told that the reader is alive. */
   hold(held: boolean): void {
     if (this.#held === held) return;
     this.#held = held;
@@ -152,7 +152,7 @@ export class ReplicationConnection {
     else if (this.#rest === undefined) this.#client.connection!.stream.resume();
   }
 
-  /** Without a goodbye: a server that streams would not answer it. */
+  /** Without closing messages: a server that streams would not answer them. */
   close(): void {
     this.#closed = true;
     clearInterval(this.#timer);

@@ -10,8 +10,8 @@ import type { WalStream } from "./wal-stream.ts";
 const NONE: Ahead = new Map();
 
 /**
- * What streams have delivered and settled beyond the cursor: whoever goes on from the cursor leaves it out. It is known in
- * memory, and written into the row before the cursor goes to others.
+ * What streams have delivered and settled beyond the cursor: a process that goes on from the cursor leaves it out. It
+ * is known in memory, and written into the row before the cursor goes to another process.
  */
 export class SettledBeyond {
   readonly #sql: SqlRunner;

@@ -95,7 +95,7 @@ export class StreamTries {
     this.#isToldToStream = false;
     this.#interruptedAt = undefined;
     if (isTold) return;
-    // Where messages were thrown away by the server they come by polling all the same.
+    // Messages that the server has thrown away for the stream still come by polling.
     const windowLost = /has been invalidated|can no longer get changes|requested WAL segment/.test(reason);
     this.#tell({ type: "stream_lost", relay: this.#relay, error: reason, windowLost });
   }

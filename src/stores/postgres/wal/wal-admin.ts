@@ -80,7 +80,7 @@ export function createWal(sql: SqlRunner, names: Names): PostgresWal {
 }
 
 /**
- * Slots of relays of which no process lives that could read them: nobody else would look at them. For a moment they are
+ * Drops slots of relays that have no live process to read them: only maintenance looks at these. For a moment they are
  * left to a process that is about to come back, unless they keep too much.
  */
 export async function dropForgottenSlots(sql: SqlRunner, names: Names, maxRetainedBytes: number): Promise<void> {

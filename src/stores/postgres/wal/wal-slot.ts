@@ -86,7 +86,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   };
 }
 
-/** Ends who reads from it, and drops it. False: it is in use, and may not be taken away or not yet. */
+/** Ends the process that reads from it, and drops it. False: it is in use, and may not be taken away or not yet. */
 export async function dropSlot(sql: SqlRunner, slot: string): Promise<boolean> {
   try {
     await sql.query(
@@ -104,7 +104,7 @@ export async function dropSlot(sql: SqlRunner, slot: string): Promise<boolean> {
   }
 }
 
-/** Whoever reads from the slot is ended: a process that holds no lanes. False: that takes rights of the same role. */
+/** Ends the process that reads from the slot and holds no lanes. False: this role may not end it. */
 export async function endReader(sql: SqlRunner, slot: string, pid: number): Promise<boolean> {
   try {
     await sql.query(

@@ -49,7 +49,7 @@ type State =
   | { readonly phase: "ending"; readonly stream: WalStream };
 
 const POLLING: State = { phase: "polling" };
-/** With nothing going out for this long the slot is given up: polling costs the server nothing while it waits. */
+/** When no message goes out for this long, the slot is given up: polling costs the server nothing while it waits. */
 const STUCK_MS = 30_000;
 const GUARD_MS = 5000;
 /** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
@@ -57,8 +57,8 @@ const WINDOW_MS = 50;
 const MOST_WINDOW_MS = 5000;
 
 /**
- * New messages from the server's own log. Polling is where it begins and where it goes back to, whatever happens: the
- * cursor is at every moment one that polling could go on from, and what was delivered beyond it is left out then.
+ * New messages from the server's own log. It begins with polling and goes back to polling whenever something fails. At
+ * every moment polling could go on from the cursor, and leaves out then what was delivered beyond it.
  */
 export class WalSource {
   readonly #options: WalSourceOptions;
@@ -93,12 +93,12 @@ export class WalSource {
     this.#tries = new StreamTries(join.relay, clock, tell);
   }
 
-  /** What the others of the relay are told: whether this process could read a stream, as far as it knows. */
+  /** What other processes of the relay are told: whether this process could read a stream, as far as it knows. */
   get isAble(): boolean {
     return this.#tries.isAble;
   }
 
-  /** The cursor is another's, or nobody knows what became of a write. */
+  /** Another process has the cursor, or it is unknown whether a write took effect. */
   get isLost(): boolean {
     return this.#lost;
   }
@@ -215,7 +215,7 @@ export class WalSource {
     });
   }
 
-  /** The log is idle, and a window has to be opened all the same so that the slot can be used. */
+  /** The log is idle, but a window has to be opened so that the slot can be used. */
   needsWindow({ prev }: Cursor): boolean {
     const { clock } = this.#options;
     if (this.#state.phase !== "barrier" || parseSnapshot(prev).xmin >= this.#state.after) return false;
@@ -500,7 +500,7 @@ export class WalSource {
     }
     if (slot?.ours !== true) return;
     if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
-    // Nobody is to read it: others of this relay poll.
+    // This process does not want to read it: other processes of the relay poll.
     if (!this.#wanted && slot.activePid === undefined && state.phase === "polling") this.#dropSoon();
   }
 
@@ -521,7 +521,7 @@ export class WalSource {
     this.#state = POLLING;
   }
 
-  /** The relay is no more, so nobody needs the slot. */
+  /** The relay was dropped, so its slot is not needed any more. */
   relayDropped(): void {
     if (this.#left) return;
     this.close();

@@ -35,8 +35,8 @@ export interface WalStreamOptions {
   /** There may be something to take. */
   readonly onNews: () => void;
   /**
-   * The stream can be read no further. `lost`: nobody knows what became of a write. `taken`: the cursor is another's, or
-   * has been moved.
+   * The stream can be read no further. `lost`: it is unknown whether a write took effect. `taken`: another process has
+   * the cursor, or the cursor was moved.
    */
   readonly onEnd: (error: unknown, kind: "failed" | "lost" | "taken" | "behind") => void;
   /** It is not known what became of a settle. */
@@ -51,9 +51,9 @@ const IDLE_MS = 10_000;
 const IDLE_BYTES = 1_048_576n;
 /** The mark of an anchor comes within this time, or the stream brings nothing any more. */
 const MARK_MS = 10_000;
-/** A relay that cannot keep up for so long is better off with polling. */
+/** A relay that cannot keep up for so long gets its messages faster by polling. */
 const BEHIND_MS = 3000;
-/** A server that says nothing for so long is not there any more, though nobody has told. */
+/** A server that says nothing for so long counts as gone, although the connection reports no error. */
 const SILENT_MS = 10_000;
 /** After a look that let more messages than this out, the next one comes a moment later. */
 const MANY = 50;
@@ -81,7 +81,7 @@ export class WalStream implements StreamListener {
   #server = "";
   #serverEnd: Lsn = 0n;
   #anchorAtRows = ANCHOR_ROWS;
-  /** To be written though nothing came. */
+  /** How many anchors to write although no message came. */
   #idleAnchors = 0;
   #anchoredAt: number;
   #anchoredEnd: Lsn | undefined;
@@ -89,7 +89,7 @@ export class WalStream implements StreamListener {
   #heldSince: number | undefined;
   #delivers = false;
   #failure: unknown;
-  /** An anchor of which nobody knows whether it was written: its token, and the snapshot that the cursor has in that case. */
+  /** An anchor of which it is unknown whether it was written: its token, and the cursor's snapshot if it was. */
   #doubtful: { readonly token: string; readonly prev: string } | undefined;
   #gating = false;
   #anchoring = false;
@@ -107,7 +107,7 @@ export class WalStream implements StreamListener {
     return this.#options.cursor;
   }
 
-  /** What ended it. */
+  /** Throws the error that ended it, if it has ended. */
   throwIfOver(): void {
     if (this.#failure !== undefined) throw new Error(describeError(this.#failure), { cause: this.#failure });
   }
@@ -153,7 +153,7 @@ export class WalStream implements StreamListener {
     this.#decoded.settled(page, count);
   }
 
-  /** Messages wait that nobody takes. */
+  /** How many messages wait to be taken. */
   get waiting(): number {
     return this.#decoded.waiting;
   }
@@ -192,7 +192,7 @@ export class WalStream implements StreamListener {
     switch (event.kind) {
       case "relation": {
         const places = columnPlaces(event.columns);
-        // Somebody may have added a table of another kind to the publication.
+        // The publication may have been given a table of another kind.
         if (places === undefined) this.#tables.delete(event.oid);
         else this.#tables.set(event.oid, places);
         return;
@@ -253,7 +253,7 @@ export class WalStream implements StreamListener {
         const shown = this.#decoded.show(parseSnapshot(row[0]!));
         if (shown > 0) {
           onNews();
-          // Commits come into sight: what still is not waits for no standby yet.
+          // Commits become visible: the others do not wait for a standby yet.
           since = clock.monotonic();
         }
         // Much comes: pages may be larger then, and the primary is asked less often.
@@ -337,7 +337,7 @@ export class WalStream implements StreamListener {
   }
 
   async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
-    // Since it had its turn.
+    // It may have been closed while it waited for its turn.
     if (this.#closed || this.#options.isInDoubt()) return;
     const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
     const token = uuidv7();

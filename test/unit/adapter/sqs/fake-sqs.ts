@@ -191,7 +191,7 @@ const EXPIRED = { SenderFault: true, Code: "InvalidParameterValue", Message: "Th
 const TEXT = /^[\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]+$/u;
 const ID = /^[\w!"#$%&'()*+,\-./:;<=>?@[\\\]^`{|}~]{1,128}$/;
 
-/** Why a message is refused, whoever sends it and however often. */
+/** Why a message is refused, by any sender and however often. */
 function misfit({ MessageBody, MessageAttributes, MessageGroupId, MessageDeduplicationId }: SqsContent) {
   if (!TEXT.test(MessageBody)) return "MessageBody is empty or has characters that are not allowed";
   if (!ID.test(MessageGroupId)) return "MessageGroupId";

@@ -114,7 +114,7 @@ describe("a batch to Kafka", () => {
     expect((results[0] as { error: Error }).error.message).toMatch(/^Kafka refused it for t, partition 0: /);
   });
 
-  test.each([13, 31, 47, 90])("code %i is everybody's outage", async (code) => {
+  test.each([13, 31, 47, 90])("code %i is an outage of all partitions", async (code) => {
     const { results } = await produce(
       broker(() => ({ code })),
       ["0a1"],

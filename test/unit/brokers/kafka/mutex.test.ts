@@ -37,7 +37,7 @@ test("a turn that shows signs of life is waited for, however long it takes", asy
   expect(await second).not.toBe(LATE);
 });
 
-test("one that shows none is not waited for, and the next comes after it all the same", async () => {
+test("one that shows none is not waited for, and the next still comes after it", async () => {
   const mutex = new Mutex();
   const first = await taken(mutex);
   const aborted = new AbortController();

@@ -96,14 +96,14 @@ describe("classify of MongoDB", () => {
     ],
     ["no primary, by mongoose", new mongoose.Error.MongooseServerSelectionError("x"), "unavailable", "unavailable"],
     [
-      "a buffer of mongoose that nobody emptied",
+      "a buffer of mongoose that was never emptied",
       new mongoose.Error("Operation `orders.insertOne()` buffering timed out after 10000ms"),
       "unavailable",
       "unavailable",
     ],
     ["another error of mongoose", new mongoose.Error("You must not"), undefined, undefined],
     ["an invalid document of mongoose", new mongoose.Error.ValidationError(), undefined, undefined],
-    ["an error of somebody else", Object.assign(new Error("x"), { code: "ECONNREFUSED" }), undefined, undefined],
+    ["an error of other code", Object.assign(new Error("x"), { code: "ECONNREFUSED" }), undefined, undefined],
     ["an error of txbox", new TxboxError("schema_missing", "x", { cause: server(26) }), undefined, undefined],
     ["nothing", undefined, undefined, undefined],
   ])("%s", (_, error, ofStore, ofHandler) => {
@@ -113,7 +113,7 @@ describe("classify of MongoDB", () => {
   });
 
   it("says what may pass by waiting", () => {
-    const passing = [selection, server(112), server(50), new Error("of nobody")];
+    const passing = [selection, server(112), server(50), new Error("of unknown origin")];
     const lasting = [server(11_000), server(13), new TxboxError("schema_missing", "x")];
     expect(passing.map(isPassing)).toEqual([true, true, true, true]);
     expect(lasting.map(isPassing)).toEqual([false, false, false]);

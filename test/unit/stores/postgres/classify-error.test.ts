@@ -51,7 +51,7 @@ describe("classify of PostgreSQL", () => {
       "unavailable",
     ],
     ["a lost connection that an ORM wrapped", new Error("x", { cause: coded("ECONNRESET") }), "unavailable", undefined],
-    ["an error of somebody else", new Error("no"), undefined, undefined],
+    ["an error of other code", new Error("no"), undefined, undefined],
     ["an error of txbox", new TxboxError("schema_missing", "x", { cause: coded("42P01") }), undefined, undefined],
     ["nothing", undefined, undefined, undefined],
   ])("%s", (_, error, ofStore, ofHandler) => {

@@ -24,7 +24,7 @@ function decode(decoded: DecodedTransactions, xid: number, lsn: number, ...posit
 }
 
 describe("transactions of a stream", () => {
-  test("are handed out when a snapshot shows them, those that it does not show hold up nobody", () => {
+  test("are handed out when a snapshot shows them, those that it does not show hold up no others", () => {
     const decoded = new DecodedTransactions(parseSnapshot("10:10:"), new Map(), () => true);
     decode(decoded, 11, 100, 1, 2);
     decode(decoded, 12, 110, 3);
