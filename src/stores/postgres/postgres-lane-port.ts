@@ -335,6 +335,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     const input = { relay, lease: this.#lease, cursor, settlement, progress, reopen, cleared, uncounted };
     const { text, params } = settleStatement(this.#names, input);
     const sentAt = this.#clock.monotonic();
+    this.#wal?.sends(settlement.token, settlement.pages);
     let row: Row | undefined;
     try {
       [row] = await this.#sql.query(text, params);

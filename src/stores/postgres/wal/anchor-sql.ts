@@ -47,20 +47,20 @@ export interface Anchor {
 }
 
 /**
- * Moves the cursor to the snapshot of the anchor before, if the log holds just as many messages in between as the stream
- * has brought: a stream that leaves rows out cannot move it. Gives how many the log holds, and the snapshot of now; null
- * for that: the cursor was not moved. A snapshot is never given by the client, so none of another history can be stored.
+ * Moves the cursor to the snapshot of the anchor before, if the log holds the messages in between that the stream has
+ * brought, by their number and the sum of their positions: a stream that leaves rows out cannot move it. Gives both as the
+ * log has them, and the snapshot of now; null for that: the cursor was not moved. A snapshot is never given by the client, so none of another history can be stored.
  */
 export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statement {
   const { relay, lease, token, covered, next, figures, published } = anchor;
-  const { decoded, messages, lowest, highest, upTo } = figures;
+  const { decoded, positions, messages, lowest, highest, upTo } = figures;
   const params: (string | null)[] = [...given(cursor), lease, token];
   const add = (value: string): string => `$${params.push(value)}::text`;
   const ends = `${add(next.text)}::pg_snapshot`;
-  const between = `(select pg_catalog.count(*) from ${names.message} m where m.xid >= ${add(String(covered.xmax))}::xid8
-      and m.xid < ${add(String(next.xmax))}::xid8 and m.position >= ${cursor.first} and pg_catalog.pg_visible_in_snapshot(m.xid, ${ends}))`;
-  const ran = `(select pg_catalog.count(*) from pg_catalog.unnest(${add(plainArray(covered.running))}::xid8[]) x
-      join ${names.message} m on m.xid = x and m.position >= ${cursor.first} where pg_catalog.pg_visible_in_snapshot(x, ${ends}))`;
+  const between = `select pg_catalog.count(*), pg_catalog.sum(m.position) from ${names.message} m where m.xid >= ${add(String(covered.xmax))}::xid8
+      and m.xid < ${add(String(next.xmax))}::xid8 and m.position >= ${cursor.first} and pg_catalog.pg_visible_in_snapshot(m.xid, ${ends})`;
+  const ran = `select pg_catalog.count(*), pg_catalog.sum(m.position) from pg_catalog.unnest(${add(plainArray(covered.running))}::xid8[]) x
+      join ${names.message} m on m.xid = x and m.position >= ${cursor.first} where pg_catalog.pg_visible_in_snapshot(x, ${ends})`;
   const receipt =
     messages === 0
       ? ""
@@ -68,12 +68,14 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
    receipt as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
      select ${add(relay)}, ${highest}, ${lowest - 1n}, -1, ${messages}, ${add(covered.text)}::pg_snapshot, ${ends} from c)`;
   return {
-    text: `with audit as materialized (select ${between} + ${ran} as n),
+    text: `with audit as materialized (select pg_catalog.sum(n) as n, coalesce(pg_catalog.sum(positions), 0) as positions
+     from (${between} union all ${ran}) a (n, positions)),
    c as (update ${names.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id(), lease_until = ${LEASE("$4")},
        last_write = $5::text, settled = c.settled + ${published}, prev = c.next, next = pg_catalog.pg_current_snapshot(),
        wal_lsn = ${add(formatLsn(upTo))}::pg_lsn
-     from audit where ${mine()} and c.next::text = ${ends}::text and audit.n = ${decoded} returning c.next, ${MARK}, ${DURABLE})${receipt}
-   select audit.n, c.next from audit left join c on true`,
+     from audit where ${mine()} and c.next::text = ${ends}::text and audit.n = ${decoded} and audit.positions = ${positions}
+     returning c.next, ${MARK}, ${DURABLE})${receipt}
+   select audit.n, audit.positions, c.next from audit left join c on true`,
     params,
   };
 }

@@ -15,6 +15,8 @@ interface Transaction {
   visible: boolean;
   /** Rows of the log, whether they are this relay's or not. */
   rows: number;
+  /** The sum of their positions. */
+  positions: bigint;
   lowest: bigint;
   highest: bigint;
   /** To be handed out, in the order in which they were written. */
@@ -34,6 +36,8 @@ export interface StreamPage {
 export interface AnchorFigures {
   /** Rows of the log that the stream brought between the two snapshots. */
   readonly decoded: number;
+  /** The sum of their positions. */
+  readonly positions: bigint;
   /** Of these, what was handed out, or would have been again. */
   readonly messages: number;
   readonly lowest: bigint;
@@ -94,6 +98,7 @@ export class DecodedTransactions {
     const { position, ref } = message;
     this.#rows++;
     transaction.rows++;
+    transaction.positions += position;
     if (transaction.rows === 1 || position < transaction.lowest) transaction.lowest = position;
     if (position > transaction.highest) transaction.highest = position;
     if (this.#ahead.get(ref) === message.id) {
@@ -128,6 +133,11 @@ export class DecodedTransactions {
   /** Something has come that no snapshot has shown yet. */
   get hasUnseen(): boolean {
     return this.#unseen.length > 0;
+  }
+
+  /** Something is visible and waits to be handed out. */
+  get hasReady(): boolean {
+    return this.#ready.length > 0;
   }
 
   /** How many messages may be handed out from now on. */
@@ -202,7 +212,7 @@ export class DecodedTransactions {
   /** What there is between the cursor and `next`, all of which was decoded before the mark. Undefined: not all is settled. */
   upTo(next: Snapshot, mark: Lsn): AnchorFigures | undefined {
     let [decoded, messages, upTo] = [0, 0, mark];
-    let [lowest, highest] = [0n, 0n];
+    let [positions, lowest, highest] = [0n, 0n, 0n];
     for (const one of this.#all) {
       if (!next.sees(one.xid)) {
         if (one.lsn < upTo) upTo = one.lsn;
@@ -212,9 +222,10 @@ export class DecodedTransactions {
       if (decoded === 0 || one.lowest < lowest) lowest = one.lowest;
       if (one.highest > highest) highest = one.highest;
       decoded += one.rows;
+      positions += one.positions;
       messages += one.taken.length;
     }
-    return { decoded, messages, lowest, highest, upTo };
+    return { decoded, positions, messages, lowest, highest, upTo };
   }
 
   /** The cursor covers this now. */
@@ -244,5 +255,16 @@ export class DecodedTransactions {
 }
 
 function newTransaction(xid: bigint, lsn: Lsn): Transaction {
-  return { xid, lsn, visible: false, rows: 0, lowest: 0n, highest: 0n, queue: [], taken: [], settled: 0 };
+  return {
+    xid,
+    lsn,
+    visible: false,
+    rows: 0,
+    positions: 0n,
+    lowest: 0n,
+    highest: 0n,
+    queue: [],
+    taken: [],
+    settled: 0,
+  };
 }

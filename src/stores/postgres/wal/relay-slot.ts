@@ -1,4 +1,5 @@
 import type { Clock } from "../../../core/contracts.ts";
+import { errorCode } from "../../../core/errors.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import { FENCE, type Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
@@ -10,7 +11,7 @@ import {
   databaseName,
   dropSlot,
   dropSlotCommand,
-  endMaking,
+  endMakingSql,
   endReader,
   lookAtSlot,
   slotName,
@@ -103,21 +104,21 @@ export class RelaySlot {
    */
   async make(): Promise<{ from: Lsn; after: bigint }> {
     const { sql, replication } = this.#options;
-    const command = createSlotCommand(await this.name(), replication.failover);
+    const name = await this.name();
     const connection = await ReplicationConnection.open(replication.connect);
     this.#making = connection;
+    let isMade = false;
     try {
       this.#throwIfRefused();
-      const [row] = await connection.query(command);
+      const [row] = await connection.query(createSlotCommand(name, replication.failover));
+      isMade = true;
       const [next] = await sql.query("select pg_catalog.pg_current_xact_id()::text");
       this.#throwIfRefused();
-      if ((await this.look()).slot?.ours !== true) {
-        // On another server, or in another database, no process would look after it.
-        await connection.query(dropSlotCommand(await this.name()));
-        throw new WalRefusal(ELSEWHERE);
-      }
+      if ((await this.look()).slot?.ours !== true) throw new WalRefusal(ELSEWHERE);
       return { from: parseLsn(row![1]!), after: BigInt(next![0]!) };
     } catch (error) {
+      // No process would look after it; on another server, none ever does.
+      if (isMade) await connection.query(dropSlotCommand(name)).catch(() => undefined);
       this.#throwIfRefused();
       throw error;
     } finally {
@@ -129,8 +130,19 @@ export class RelaySlot {
   /** Neither a slot that is being made at this moment is wanted, nor one that is about to be. */
   async refuseMaking(why: string): Promise<void> {
     this.#refused = why;
+    const pid = this.#making?.processId;
     // The server would go on making it, and keep it.
-    if (this.#making !== undefined) await endMaking(this.#options.sql, this.#making.processId);
+    if (pid !== undefined) await this.#asReplication((connection) => connection.query(endMakingSql(pid)));
+  }
+
+  /** With the rights of the role that made the slot, on the server where it was made. */
+  async #asReplication<T>(run: (connection: ReplicationConnection) => Promise<T>): Promise<T> {
+    const connection = await ReplicationConnection.open(this.#options.replication.connect);
+    try {
+      return await run(connection);
+    } finally {
+      connection.close();
+    }
   }
 
   allowMaking(): void {
@@ -146,10 +158,20 @@ export class RelaySlot {
     const { sql, clock } = this.#options;
     const name = await this.name();
     for (let tries = 0; tries < TRIES; tries++) {
-      if (await dropSlot(sql, name)) return true;
+      if (await dropSlot(sql, name).catch((error: unknown) => this.#dropAsItsMaker(name, error))) return true;
       await clock.sleep(BETWEEN_MS);
     }
     return false;
+  }
+
+  /** The role of the store need not be the one that replicates. */
+  async #dropAsItsMaker(name: string, refusal: unknown): Promise<boolean> {
+    if (errorCode(refusal) !== "42501") throw refusal;
+    const { slot } = await this.look();
+    if (slot?.ours !== true) return true;
+    if (slot.activePid !== undefined) return false;
+    await this.#asReplication((connection) => connection.query(dropSlotCommand(name)));
+    return true;
   }
 
   keepsTooMuch({ retained }: Slot): boolean {

@@ -83,7 +83,8 @@ export class ReplicationConnection {
         throw new Error("The client for replication is not one of node-postgres in JavaScript (pg.Client)");
       }
       // PostgreSQL 14 has other names for some of them.
-      for (const setting of SETTINGS.split("; ")) await connection.query(setting).catch(connection.#unlessUnknown);
+      for (const setting of SETTINGS.split("; "))
+        await connection.query(setting, CONNECT_MS).catch(connection.#unlessUnknown);
       return connection;
     } catch (error) {
       connection.close();
@@ -102,8 +103,9 @@ export class ReplicationConnection {
   }
 
   /** A statement or a replication command by the simple protocol. */
-  async query(text: string): Promise<(string | null)[][]> {
-    const result = (await this.#answer(this.#client.query({ text, rowMode: "array", types: AS_TEXT }))) as {
+  async query(text: string, withinMs?: number): Promise<(string | null)[][]> {
+    const asked = this.#client.query({ text, rowMode: "array", types: AS_TEXT });
+    const result = (await this.#answer(asked, withinMs)) as {
       rows: (string | null)[][];
     };
     return result.rows;

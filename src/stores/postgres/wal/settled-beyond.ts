@@ -20,6 +20,8 @@ export class SettledBeyond {
   #lastWrite: string | undefined;
   /** An anchor that may have been written: its token, and the snapshot that the cursor has in that case. */
   #doubtful: { readonly token: string; readonly prev: string } | undefined;
+  /** A settle that may have been written: its token, and what is settled by it. */
+  #pending: { readonly token: string; readonly ids: Ahead } | undefined;
   #uncounted = 0;
 
   constructor(sql: SqlRunner, names: Names) {
@@ -37,9 +39,15 @@ export class SettledBeyond {
     this.#uncounted += published;
   }
 
+  /** A settle of what came by a stream is sent, and its answer may be lost. */
+  sends(token: string, ids: Ahead): void {
+    this.#pending = { token, ids };
+  }
+
   /** Something was written under the fence of the cursor. */
   written(token: string, counted: number): void {
     this.#lastWrite = token;
+    this.#pending = undefined;
     this.#uncounted -= counted;
   }
 
@@ -53,10 +61,13 @@ export class SettledBeyond {
   loaded({ prev, lastWrite, ahead }: EnteredCursor, isOnlyOne: boolean): void {
     const asWritten = prev === this.#ahead.prev && lastWrite === this.#lastWrite;
     const asDoubted = prev === this.#doubtful?.prev && lastWrite === this.#doubtful.token;
+    const pending = prev === this.#ahead.prev && lastWrite === this.#pending?.token ? this.#pending.ids : undefined;
     if (isOnlyOne && asDoubted) this.#ahead = { prev, ids: this.#ahead.ids };
+    else if (isOnlyOne && pending !== undefined) this.#ahead = { prev, ids: new Map([...this.#ahead.ids, ...pending]) };
     else if (!isOnlyOne || !asWritten) this.#ahead = { prev, ids: ahead };
     this.#lastWrite = lastWrite;
     this.#doubtful = undefined;
+    this.#pending = undefined;
   }
 
   of({ prev }: Cursor): Ahead {

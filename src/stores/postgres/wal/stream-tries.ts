@@ -11,7 +11,8 @@ const UNABLE_MS = 300_000;
 /** A stream that a load has ended and that is not back by then is told to be lost. */
 const BACK_MS = 2000;
 
-const INTERRUPTED = "The lease was lost: another process has the lanes, or they are being loaded anew";
+const INTERRUPTED =
+  "The lanes are being loaded anew, another process has them, or messages are tried one by one after processes died";
 
 /** When a stream is tried next, and what is told of it: each change once. */
 export class StreamTries {
@@ -19,6 +20,8 @@ export class StreamTries {
   readonly #clock: Clock;
   readonly #tell: (event: SourceEvent) => void;
   #attempts = 0;
+  /** How often it was ended on purpose soon after it had started. */
+  #stops = 0;
   #nextFrom = Number.NEGATIVE_INFINITY;
   #since = 0;
   /** Why there is no stream, as it was last told. */
@@ -84,7 +87,10 @@ export class StreamTries {
 
   /** It was ended on purpose, which is no failure. */
   stopped(why: unknown): void {
-    this.#nextFrom = this.#clock.monotonic() + BACKOFF.baseMs;
+    const now = this.#clock.monotonic();
+    if (now - this.#since > LASTED_MS) this.#stops = 0;
+    this.#nextFrom =
+      now + (this.#stops++ === 0 ? BACKOFF.baseMs : Math.max(BACKOFF.baseMs, backoffMs(this.#stops, BACKOFF)));
     this.#lost(why);
   }
 

@@ -9,6 +9,8 @@ export interface SlotView {
   /** See `SERVER`. */
   readonly server: string;
   readonly walLevel: string;
+  /** The log's table, as the stream names it. */
+  readonly log: number;
   /** The publication of this installation brings every insert into the log, whole. */
   readonly publication: "ready" | "missing" | "changed";
   /** Undefined: there is no slot. */
@@ -52,7 +54,7 @@ export async function databaseName(sql: SqlRunner): Promise<string> {
 export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Promise<SlotView> {
   const [row] = await sql.query(
     `select pg_catalog.json_build_object(
-       'server', ${SERVER}, 'walLevel', pg_catalog.current_setting('wal_level'),
+       'server', ${SERVER}, 'walLevel', pg_catalog.current_setting('wal_level'), 'log', $2::text::regclass::oid::bigint,
        'publication', (select case when p.pubinsert and p.pubviaroot and t.plain then 'ready' else 'changed' end
          from pg_catalog.pg_publication p
          left join lateral (select pg_catalog.to_jsonb(r) ->> 'prqual' is null and pg_catalog.to_jsonb(r) ->> 'prattrs' is null as plain
@@ -67,6 +69,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   const view = JSON.parse(row![0]!) as {
     server: string;
     walLevel: string;
+    log: number;
     publication: "ready" | "changed" | null;
     slot: (Omit<Slot, "confirmed" | "activePid"> & { confirmed: string | null; activePid: number | null }) | null;
   };
@@ -74,6 +77,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   return {
     server: view.server,
     walLevel: view.walLevel,
+    log: view.log,
     publication: view.publication ?? "missing",
     slot:
       found === null
@@ -86,7 +90,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   };
 }
 
-/** Ends the process that reads from it, and drops it. False: it is in use, and may not be taken away or not yet. */
+/** False: it is in use. */
 export async function dropSlot(sql: SqlRunner, slot: string): Promise<boolean> {
   try {
     await sql.query(
@@ -120,13 +124,9 @@ export async function endReader(sql: SqlRunner, slot: string, pid: number): Prom
 }
 
 /** Ends a connection that waits for the transactions of the server to end, to make a slot. */
-export async function endMaking(sql: SqlRunner, pid: number | undefined): Promise<void> {
-  if (pid === undefined) return;
-  await sql.query(
-    `select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
-     where a.pid = $1::text::int and a.backend_type = 'walsender'`,
-    [String(pid)],
-  );
+export function endMakingSql(pid: number): string {
+  return `select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
+     where a.pid = ${pid} and a.backend_type = 'walsender'`;
 }
 
 /** What the server says of a connection that streams. */

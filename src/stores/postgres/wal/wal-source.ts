@@ -2,11 +2,13 @@ import type { Clock, JoinOptions, SourceEvent } from "../../../core/contracts.ts
 import { LANES } from "../../../core/lane.ts";
 import type { Mutex } from "../../../core/mutex.ts";
 import { uuidv7 } from "../../../core/uuid.ts";
-import type { Limit } from "../../../lanes/lane-port.ts";
+import type { Limit, SettledPage } from "../../../lanes/lane-port.ts";
+import type { LogMessage } from "../log-message.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
+import type { PageEnd } from "../settle-sql.ts";
 import { fitSlot, writtenAnchor } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
 import type { Lsn } from "./pgoutput.ts";
@@ -82,8 +84,12 @@ export class WalSource {
   #preparing: Promise<void> | undefined;
   /** The server failed to read its log from where the slot begins, and would again. */
   #unreadable = false;
-  /** A slot that could not be dropped yet. */
-  #dropDue = false;
+  /** What is under way to drop the slot. */
+  #dropping: Promise<unknown> | undefined;
+  /** Since when this process has all lanes and no stream. */
+  #pollsSince: number | undefined;
+  /** What a server had left to send, far too much, when it was last looked at. */
+  #unsent: { readonly stream: WalStream; readonly bytes: number } | undefined;
 
   constructor(options: WalSourceOptions) {
     this.#options = options;
@@ -123,6 +129,8 @@ export class WalSource {
     if (state.phase === "streaming" || state.phase === "ending") {
       this.#beyond.take(state.stream);
       this.#tries.interrupted();
+      // It does not tell of messages any more.
+      this.#options.wake();
     }
     if ("stream" in state) {
       state.stream.close();
@@ -137,6 +145,8 @@ export class WalSource {
     const [only, ...others] = cursors;
     this.#cursor = only !== undefined && others.length === 0 && only.lanes.length === LANES ? only : undefined;
     if (only !== undefined) this.#beyond.loaded(only, others.length === 0);
+    // It is for the process with all lanes to go on from there.
+    if (this.#cursor === undefined && this.#state.phase === "barrier") this.#state = POLLING;
   }
 
   /** Messages that polling has to leave out. */
@@ -148,6 +158,12 @@ export class WalSource {
   async noteAhead(cursor: Cursor): Promise<void> {
     this.interrupt();
     await this.#beyond.note(cursor);
+  }
+
+  /** A settle is sent, and its answer may be lost. */
+  sends(token: string, pages: readonly SettledPage<LogMessage, PageEnd>[]): void {
+    const streamed = pages.filter(({ mark }) => "streamed" in mark);
+    this.#beyond.sends(token, new Map(streamed.flatMap(({ messages }) => messages.map(({ ref, id }) => [ref, id]))));
   }
 
   /** Something was written under the fence of the cursor. */
@@ -255,6 +271,7 @@ export class WalSource {
   // ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   async #prepare(state: State, cursor: Cursor): Promise<void> {
+    await this.#dropping;
     const view = await this.#slot.look();
     const { slot } = view;
     try {
@@ -272,9 +289,8 @@ export class WalSource {
     if (!(await this.#slot.freed(slot))) throw new WalRefusal("Another process reads the slot, and may not be ended");
     if (this.#state !== state) return;
     if (cursor !== this.#cursor) return this.#poll(state);
-    if (fit === "fits" && !this.#unreadable && !this.#slot.isFarBehind(slot)) {
-      return this.#open(state, cursor, slot.confirmed!, "resume");
-    }
+    const isUsable = !this.#unreadable && !this.#slot.isFarBehind(slot) && !this.#slot.keepsTooMuch(slot);
+    if (fit === "fits" && isUsable) return this.#open(state, cursor, { ...view, confirmed: slot.confirmed! }, "resume");
     if (!(await this.#slot.drop())) throw new WalRefusal("Another process uses the slot");
     return this.#make(state);
   }
@@ -304,8 +320,8 @@ export class WalSource {
     this.#state = preparing;
     try {
       // Made anew meanwhile, or on a server that has taken over, it begins elsewhere.
-      const { slot } = await this.#slot.look();
-      if (slot?.confirmed !== from) throw new WalRefusal("The slot was made anew by another process");
+      const view = await this.#slot.look();
+      if (view.slot?.confirmed !== from) throw new WalRefusal("The slot was made anew by another process");
       const written = await fenced.run(async () => {
         if (cursor !== this.#cursor || this.#options.isInDoubt()) return false;
         const token = uuidv7();
@@ -326,7 +342,7 @@ export class WalSource {
         this.written(token, 0);
         return true;
       });
-      if (written) await this.#open(preparing, cursor, from, "scan");
+      if (written) await this.#open(preparing, cursor, { ...view, confirmed: from }, "scan");
       else if (this.#state === preparing) this.#state = POLLING;
     } catch (error) {
       if (this.#state === preparing) this.#state = POLLING;
@@ -334,7 +350,12 @@ export class WalSource {
     }
   }
 
-  async #open(state: State, cursor: Cursor, confirmed: Lsn, how: "scan" | "resume"): Promise<void> {
+  async #open(
+    state: State,
+    cursor: Cursor,
+    { confirmed, log }: { readonly confirmed: Lsn; readonly log: number },
+    how: "scan" | "resume",
+  ): Promise<void> {
     const { sql, names, join, clock, fenced, replication, wants, wake } = this.#options;
     const name = await this.#slot.name();
     const connection = await ReplicationConnection.open(replication.connect);
@@ -347,6 +368,7 @@ export class WalSource {
         clock,
         fenced,
         cursor,
+        log,
         ahead: this.aheadOf(cursor),
         wants,
         mostBytes: 2 * join.batch.bytes,
@@ -360,9 +382,7 @@ export class WalSource {
       const view = await this.#slot.look();
       requireStreamable(view, names, name);
       const { slot } = view;
-      if (slot === undefined || !stream.isReadBy(slot.activePid)) {
-        throw new WalRefusal(ELSEWHERE);
-      }
+      if (slot === undefined || !stream.isReadBy(slot.activePid) || view.log !== log) throw new WalRefusal(ELSEWHERE);
       stream.isServedBy(view.server);
       const fit = await this.#slot.fit(cursor, slot);
       if (fit === "not ours" || this.#state !== state || this.#cursor !== cursor) {
@@ -451,13 +471,15 @@ export class WalSource {
     if (state.phase === "streaming" || state.phase === "open") {
       state.stream.look();
       if (this.#state !== state) return;
-      const isStuck = (this.#inHand > 0 || state.stream.waiting > 0) && now - this.#movedAt > STUCK_MS;
+      // A message that comes after long has its own time.
+      if (this.#inHand === 0 && state.stream.waiting === 0) this.#moved();
+      const isStuck = now - this.#movedAt > STUCK_MS;
       if (!allStream) this.#stop("Another process of this relay does not read a stream");
       else if (now - (this.#pausedSince ?? now) > STUCK_MS) this.#stop("The relay is paused");
       else if (isStuck) this.#stop("Nothing goes out, and the slot would keep more and more of the server's log");
-    } else if (this.#dropDue) {
-      this.#dropSoon();
     }
+    const polls = this.#state.phase === "polling" && this.#cursor !== undefined;
+    this.#pollsSince = polls ? (this.#pollsSince ?? now) : undefined;
     if (now - this.#guardedAt < GUARD_MS) return;
     this.#guardedAt = now;
     // Another time, when the server has an answer.
@@ -472,20 +494,21 @@ export class WalSource {
     this.#dropSoon();
   }
 
-  /** Beside the renewal of the lease; again with the next look while the server is not done with the slot. */
+  /** Beside the renewal of the lease. What is left of it, because the server was not done with the slot, the guard finds. */
   #dropSoon(): void {
-    this.#dropDue = false;
-    void this.#slot
+    this.#dropping ??= this.#slot
       .drop()
-      .catch(() => false)
-      .then((dropped) => (this.#dropDue ||= !dropped));
+      .catch(() => undefined)
+      .finally(() => (this.#dropping = undefined));
   }
 
   /** By every process of the relay, also while none of them streams. */
   async #guard(): Promise<void> {
+    const state = this.#state;
     const view = await this.#slot.look();
     const { slot } = view;
-    const state = this.#state;
+    // The answer is of another stream, or of before this one.
+    if (this.#state !== state) return;
     if (state.phase === "streaming" || state.phase === "open") {
       if (view.publication !== "ready") return this.#stop(brought(this.#options.names, view.publication));
       if (!state.stream.isReadBy(slot?.activePid)) {
@@ -496,12 +519,31 @@ export class WalSource {
       const sender = await lookAtSender(this.#options.sql, connection.processId, connection.received);
       // The server knows that only after it has heard from the reader.
       if (sender?.isSynchronous === true) return this.#stop(SYNCHRONOUS);
-      if (sender !== undefined && sender.unsent > MOST_BEHIND) return state.stream.fallBehind();
+      if (sender !== undefined && this.#isFallingBehind(state.stream, sender.unsent)) return state.stream.fallBehind();
     }
     if (slot?.ours !== true) return;
     if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
-    // This process does not want to read it: other processes of the relay poll.
-    if (!this.#wanted && slot.activePid === undefined && state.phase === "polling") this.#dropSoon();
+    if (slot.activePid === undefined) this.#dropUnused();
+  }
+
+  /** More and more, or as much as before: a server that reads old transactions once more begins far back. */
+  #isFallingBehind(stream: WalStream, bytes: number): boolean {
+    const before = this.#unsent;
+    this.#unsent = bytes > MOST_BEHIND ? { stream, bytes } : undefined;
+    return bytes > MOST_BEHIND && before?.stream === stream && bytes >= before.bytes;
+  }
+
+  /** The slot has no reader, and keeps the server's log for one that does not come. */
+  #dropUnused(): void {
+    const { phase } = this.#state;
+    if (phase !== "polling" && phase !== "barrier") return;
+    const now = this.#options.clock.monotonic();
+    const isPaused = now - (this.#pausedSince ?? now) > STUCK_MS;
+    // Where other processes of the relay poll, none reads it; where this one has all lanes, it is for this one to read.
+    const isForgotten = phase === "polling" && now - (this.#pollsSince ?? now) > STUCK_MS;
+    if (this.#wanted && !isPaused && !isForgotten) return;
+    this.#state = POLLING;
+    this.#dropSoon();
   }
 
   async #giveUpSlot(slot: Slot): Promise<void> {

@@ -8,7 +8,7 @@ import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { isConnectionLoss, sqlState } from "../classify-error.ts";
 import { firstAnchor, MARK_PREFIX, nextAnchor, shownToOwner, writtenAnchor } from "./anchor-sql.ts";
-import { DecodedTransactions, type Ahead, type StreamPage } from "./decoded-transactions.ts";
+import { DecodedTransactions, type Ahead, type AnchorFigures, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
 import { parseSnapshot, type Snapshot } from "./snapshot.ts";
@@ -24,6 +24,8 @@ export interface WalStreamOptions {
   /** What raises the sequence number of the cursor goes one after another. */
   readonly fenced: Mutex;
   readonly cursor: Cursor;
+  /** The log's table: rows of any other are passed over, whatever the publication brings. */
+  readonly log: number;
   readonly ahead: Ahead;
   readonly wants: (message: StreamedMessage) => boolean;
   /** No more than this waits in memory, and a transaction's worth of one read. */
@@ -69,7 +71,7 @@ export class WalStream implements StreamListener {
   readonly connection: ReplicationConnection;
   readonly #options: WalStreamOptions;
   readonly #decoded: DecodedTransactions;
-  readonly #tables = new Map<number, ColumnPlaces>();
+  #places: ColumnPlaces | undefined;
   /** The snapshot that the cursor has. */
   #covered: Snapshot;
   /** That of the last anchor, and the mark that it wrote. */
@@ -191,17 +193,16 @@ export class WalStream implements StreamListener {
   #take(event: StreamEvent): void {
     switch (event.kind) {
       case "relation": {
-        const places = columnPlaces(event.columns);
-        // The publication may have been given a table of another kind.
-        if (places === undefined) this.#tables.delete(event.oid);
-        else this.#tables.set(event.oid, places);
+        if (event.oid === this.#options.log) this.#places = columnPlaces(event.columns);
         return;
       }
       case "begin":
         return this.#decoded.begin(event.lsn);
       case "insert": {
-        const places = this.#tables.get(event.oid);
-        if (places !== undefined) this.#decoded.add(new StreamedMessage(event.tuple, places));
+        // The publication may have been given another table, even the log of another installation.
+        if (event.oid !== this.#options.log) return;
+        if (this.#places === undefined) throw new WalRefusal("The stream brought a row of the log before its columns");
+        this.#decoded.add(new StreamedMessage(event.tuple, this.#places));
         return;
       }
       case "commit":
@@ -237,7 +238,7 @@ export class WalStream implements StreamListener {
     this.connection.hold(held);
     // Room for another page does not mean that the relay keeps up: only that everything was handed out does.
     if (held) this.#heldSince ??= clock.monotonic();
-    else if (this.#decoded.waiting === 0) this.#heldSince = undefined;
+    else if (!this.#decoded.hasReady) this.#heldSince = undefined;
   }
 
   /** Asks the primary until it shows all that has come: a commit may be in the log and not in sight yet. */
@@ -366,15 +367,14 @@ export class WalStream implements StreamListener {
         this.#end(error, next === undefined ? "lost" : "failed");
         return;
       }
-      row = proof === undefined ? [next] : [String(proof.figures.decoded), next];
+      row = proof === undefined ? [next] : [...auditOf(proof.figures), next];
     }
     this.#doubtful = undefined;
-    const snapshot = proof === undefined ? row?.[0] : row?.[1];
+    const snapshot = proof === undefined ? row?.[0] : row?.[2];
     if (snapshot == null) {
-      const [found] = row ?? [];
-      const isComplete = proof === undefined || found === String(proof.figures.decoded);
+      const isComplete = proof === undefined || auditOf(proof.figures).every((figure, i) => figure === row?.[i]);
       if (isComplete) this.#end(takenAway(), "taken");
-      else this.#end(incomplete(proof.figures.decoded, Number(found), names), "failed");
+      else this.#end(incomplete(proof.figures.decoded, Number(row?.[0]), names), "failed");
       return;
     }
     cursor.seq++;
@@ -415,8 +415,14 @@ function takenAway(): Error {
   return new Error("The cursor is another process's");
 }
 
+/** What the log has to hold: as many messages, and the same ones. */
+function auditOf({ decoded, positions }: AnchorFigures): string[] {
+  return [String(decoded), String(positions)];
+}
+
 function incomplete(decoded: number, found: number, names: Names): WalRefusal {
+  const what = decoded === found ? `other messages than the log holds` : `${decoded} of ${found} messages`;
   return new WalRefusal(
-    `The stream brought ${decoded} of ${found} messages. Has the publication ${names.publication} been changed? Run \`txbox wal disable\`, then \`txbox wal enable\``,
+    `The stream brought ${what}. Has the publication ${names.publication} been changed? Run \`txbox wal disable\`, then \`txbox wal enable\``,
   );
 }
