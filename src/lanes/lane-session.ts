@@ -11,6 +11,9 @@ import { leaseLost, tooSlow } from "./relay-errors.ts";
 import { RetrySize } from "./retry-size.ts";
 import { Settler } from "./settler.ts";
 
+/** So often one claim loads everything anew. */
+const MOST_LOSSES = 3;
+
 /** Errors of `tend` after which nothing in hand counts. */
 const FATAL = new Set(["relay_dropped", "restored_copy", "row_security", "standby"]);
 
@@ -95,8 +98,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   // ── Claiming ──────────────────────────────────────────────────────────────────────────────────────────────────
 
   async claim(kind: ClaimKind): Promise<LaneClaim<P, S, M> | undefined> {
-    for (;;) {
+    for (let losses = 0; ;) {
       if (this.#ending) return undefined;
+      // What is loaded is lost at once, again and again: the relay has to know, and to wait.
+      if (this.#hold.isStale && ++losses > MOST_LOSSES) throw leaseLost(this.#options.relay);
       if (this.#hold.isBehind && !(await this.#exclusively(() => this.#hold.catchUp()))) return undefined;
       // A careful owner has one claim in hand, of either kind.
       const careful = this.#isCareful;

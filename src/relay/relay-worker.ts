@@ -301,12 +301,12 @@ export class RelayWorker {
 
   async #recover(error: unknown): Promise<void> {
     const { clock } = this.#settings;
-    if (errorCode(error) === "lease_lost") {
-      this.#tellLost();
-      return;
-    }
-    this.#report(error);
-    await clock.sleep(Math.max(20, backoffMs(++this.#failures, STORE_BACKOFF)), this.#stop.stopping);
+    const lost = errorCode(error) === "lease_lost";
+    if (lost) this.#tellLost();
+    else this.#report(error);
+    // Lanes that are lost once are another's by now. Lost again and again, each load of them would be a write for nothing.
+    if (++this.#failures === 1 && lost) return;
+    await clock.sleep(Math.max(20, backoffMs(this.#failures, STORE_BACKOFF)), this.#stop.stopping);
   }
 
   /** Both loops and every attempt beside them find out: that is told once. */

@@ -55,13 +55,15 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     rewind: (relay, target) => rewind(transactions, names, relay, target, author),
     rewindPreview: (relay, target) => rewindPreview(transactions, names, relay, target, noSuchRelay),
     async drop(relay) {
+      const slot = slotName(await databaseName(options.database), names, relay);
+      // A role that may not drop it is refused before anything is changed.
+      await dropForGood(options.database, names, slot);
       await transactions.write(BY_INDEX, async (sql) => {
         const rows = await sql.query(`delete from ${names.relay} where name = $1::text returning name`, [relay]);
         if (rows.length === 0) throw noSuchRelay(relay);
         await noteChange(sql, names, author, { action: "drop", relay, details: {}, count: null });
       });
-      // A slot that a crash has left would keep the server's log. Processes that still run drop theirs by themselves.
-      const slot = slotName(await databaseName(options.database), names, relay);
+      // A process that still ran may have made it anew; from now on none does.
       await dropForGood(options.database, names, slot);
     },
     dead: (query) => listDead(transactions, names, query),

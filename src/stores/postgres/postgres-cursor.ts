@@ -117,6 +117,9 @@ function lowestOfAll(names: Names, horizon: string, floor: string): string {
     where m.xid >= ${horizon} and m.position > ${floor} order by m.position limit 1)`;
 }
 
+/** As many as a window's row has columns. */
+const NO_ROW = Array.from({ length: 14 }, () => "null").join(", ");
+
 /**
  * Opens the next window of a cursor, if there is anything new. Its own transaction, durable before anything is
  * published: after a crash the server hands out unflushed xids again. Parameters: lease, id, fence, seq, xmax of prev,
@@ -136,20 +139,22 @@ opened as (update ${names.cursor} c set ${OPENED}, fin = news.fin, lo = coalesce
   from news where ${mine} and c.cur is null and ${SOUND} and ${allVisible(names)} and (news.lo is not null or pg_catalog.cardinality(news.fin) > 0)
   returning ${CURSOR_COLUMNS}, ${DURABLE})
 select * from opened union all
-select ${Array.from({ length: 14 }, () => "null").join(", ")} where not exists (select 1 from opened)
+select ${NO_ROW} where not exists (select 1 from opened)
   and not exists (select 1 from ${names.cursor} c where ${mine})`;
 }
 
 /**
  * Opens windows of several cursors with one snapshot, whether there is anything new or not, so that they can be merged
- * when those are done. Parameters: lease, then id, fence and seq of each.
+ * when those are done. Parameters: lease, then id, fence and seq of each. A row of nulls: one of them is not what it was.
  */
 export function openAllSql(names: Names, count: number, first: string): string {
   const mine = Array.from({ length: count }, (_, i) => `(${fenced(2 + i * 3, 3 + i * 3, 4 + i * 3)})`);
   return `
-update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_catalog.pg_snapshot_xip(c.prev)", first)},
+with opened as (update ${names.cursor} c set ${OPENED}, fin = ${finishedOf(names, "pg_catalog.pg_snapshot_xip(c.prev)", first)},
   lo = coalesce(${lowestPast(names, "pg_catalog.pg_snapshot_xmax(c.prev)", "c.floor", first)}, ${MAX_POSITION})
-where (${mine.join(" or ")}) and c.cur is null and ${SOUND} and ${allVisible(names)} returning ${CURSOR_COLUMNS}, ${DURABLE}`;
+  where (${mine.join(" or ")}) and c.cur is null and ${SOUND} and ${allVisible(names)} returning ${CURSOR_COLUMNS}, ${DURABLE})
+select * from opened union all
+select ${NO_ROW} where (select pg_catalog.count(*) from ${names.cursor} c where ${mine.join(" or ")}) < ${count}`;
 }
 
 /** A window must not be opened over rows that row-level security may hide: it would step over them. */

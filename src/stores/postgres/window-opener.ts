@@ -42,7 +42,7 @@ export class WindowOpener {
     const { text, params } = this.#statement(cursors, one);
     const rows = await this.#sql.query(text, params);
     if (!areCurrent()) return "nothing new";
-    if (rows[0]?.[0] === null) return "not ours";
+    if (rows.some(([id]) => id === null)) return "not ours";
     this.noteOpened(rows.length > 0);
     for (const row of rows) {
       const cursor = cursors.find((candidate) => candidate.id === row[0])!;
@@ -51,8 +51,6 @@ export class WindowOpener {
         first: cursor.first,
       });
     }
-    // Several cursors are opened whether there is news or not: a missing row means that one of them is not ours.
-    if (!one && rows.length < cursors.length) return "not ours";
     return rows.length > 0 ? "opened" : "nothing new";
   }
 

@@ -85,6 +85,13 @@ export class StreamTries {
     this.#lost(error);
   }
 
+  /** What kept the server from streaming has been mended. */
+  mended(): void {
+    this.#attempts = 0;
+    this.#nextFrom = Number.NEGATIVE_INFINITY;
+    this.#unableUntil = Number.NEGATIVE_INFINITY;
+  }
+
   /** It was ended on purpose, which is no failure. */
   stopped(why: unknown): void {
     const now = this.#clock.monotonic();

@@ -126,7 +126,7 @@ const BETWEEN_MS = 50;
 /** Also one that is read at this moment. */
 export async function dropForGood(sql: SqlRunner, names: Names, slot: string): Promise<void> {
   for (let tries = 0; tries < TRIES; tries++) {
-    if (await dropSlot(sql, slot)) return;
+    if (await dropSlot(sql, slot).catch((error: unknown) => mayNotDrop(error, slot))) return;
     const view = await lookAtSlot(sql, names, slot);
     const pid = view.slot?.activePid;
     if (pid !== undefined) await endReader(sql, slot, pid);
@@ -134,6 +134,14 @@ export async function dropForGood(sql: SqlRunner, names: Names, slot: string): P
   }
   throw new TxboxError("unavailable", `The replication slot ${slot} is in use`, {
     fix: `Stop the relay that reads from it, or end its session: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = ${literal(slot)}`,
+  });
+}
+
+function mayNotDrop(error: unknown, slot: string): never {
+  if (errorCode(error) !== "42501") throw error;
+  throw new TxboxError("invalid_option", `This role may not drop the replication slot ${slot} of the relay`, {
+    fix: `Stop the processes of the relay, which drop it, or drop it as a role with the attribute REPLICATION: select pg_drop_replication_slot(${literal(slot)}). Then run the command again`,
+    cause: error,
   });
 }
 

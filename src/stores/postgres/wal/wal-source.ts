@@ -82,6 +82,8 @@ export class WalSource {
   #lost = false;
   #left = false;
   #preparing: Promise<void> | undefined;
+  /** The server is not set up for a stream, as far as is known. */
+  #notSetUp = false;
   /** The server failed to read its log from where the slot begins, and would again. */
   #unreadable = false;
   /** What is under way to drop the slot. */
@@ -276,7 +278,9 @@ export class WalSource {
     const { slot } = view;
     try {
       requireStreamable(view, this.#options.names, await this.#slot.name());
+      this.#notSetUp = false;
     } catch (error) {
+      this.#notSetUp = true;
       // It would keep the server's log for nothing.
       if (slot?.ours === true && slot.activePid === undefined) await this.#slot.drop();
       throw error;
@@ -509,6 +513,11 @@ export class WalSource {
     const { slot } = view;
     // The answer is of another stream, or of before this one.
     if (this.#state !== state) return;
+    if (this.#notSetUp) {
+      requireStreamable(view, this.#options.names, await this.#slot.name());
+      this.#notSetUp = false;
+      this.#tries.mended();
+    }
     if (state.phase === "streaming" || state.phase === "open") {
       if (view.publication !== "ready") return this.#stop(brought(this.#options.names, view.publication));
       if (!state.stream.isReadBy(slot?.activePid)) {
@@ -536,13 +545,14 @@ export class WalSource {
   /** The slot has no reader, and keeps the server's log for one that does not come. */
   #dropUnused(): void {
     const { phase } = this.#state;
-    if (phase !== "polling" && phase !== "barrier") return;
+    // A paused relay does not go on from "ending".
+    if (phase !== "polling" && phase !== "barrier" && phase !== "ending") return;
     const now = this.#options.clock.monotonic();
     const isPaused = now - (this.#pausedSince ?? now) > STUCK_MS;
     // Where other processes of the relay poll, none reads it; where this one has all lanes, it is for this one to read.
     const isForgotten = phase === "polling" && now - (this.#pollsSince ?? now) > STUCK_MS;
     if (this.#wanted && !isPaused && !isForgotten) return;
-    this.#state = POLLING;
+    if (phase === "barrier") this.#state = POLLING;
     this.#dropSoon();
   }
 
