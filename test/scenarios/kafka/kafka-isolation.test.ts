@@ -85,7 +85,8 @@ async function send(topic: string, ...values: (string | Buffer)[]): Promise<void
   await using producer = new ForeignProducer(slot.server.brokers);
   await producer.send(
     topic,
-    values.map((value, n) => ({ key: `${topic} ${n}`, value: Buffer.from(value), headers: BYTES })),
+    // Keys of their own: the same twenty again and again may leave out a partition.
+    values.map((value) => ({ key: uuidv7(), value: Buffer.from(value), headers: BYTES })),
   );
 }
 
