@@ -4,7 +4,7 @@ import type { Names } from "../postgres-names.ts";
 import type { AnchorFigures } from "./decoded-transactions.ts";
 import { formatLsn, type Lsn } from "./pgoutput.ts";
 import type { Snapshot } from "./snapshot.ts";
-import { SERVER } from "./wal-slot.ts";
+import { publicationSql, SERVER } from "./wal-slot.ts";
 
 interface Statement {
   readonly text: string;
@@ -57,10 +57,7 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
   const params: (string | null)[] = [...given(cursor), lease, token];
   const add = (value: string): string => `$${params.push(value)}::text`;
   const ends = `${add(next.text)}::pg_snapshot`;
-  const between = `select pg_catalog.count(*), pg_catalog.sum(m.position) from ${names.message} m where m.xid >= ${add(String(covered.xmax))}::xid8
-      and m.xid < ${add(String(next.xmax))}::xid8 and m.position >= ${cursor.first} and pg_catalog.pg_visible_in_snapshot(m.xid, ${ends})`;
-  const ran = `select pg_catalog.count(*), pg_catalog.sum(m.position) from pg_catalog.unnest(${add(plainArray(covered.running))}::xid8[]) x
-      join ${names.message} m on m.xid = x and m.position >= ${cursor.first} where pg_catalog.pg_visible_in_snapshot(x, ${ends})`;
+  const audit = auditSql(names, { cursor, covered, next, ends, add });
   const receipt =
     messages === 0
       ? ""
@@ -68,8 +65,7 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
    receipt as (insert into ${names.batch} (relay, upto, after, lanes, messages, prev, cur)
      select ${add(relay)}, ${highest}, ${lowest - 1n}, -1, ${messages}, ${add(covered.text)}::pg_snapshot, ${ends} from c)`;
   return {
-    text: `with audit as materialized (select pg_catalog.sum(n) as n, coalesce(pg_catalog.sum(positions), 0) as positions
-     from (${between} union all ${ran}) a (n, positions)),
+    text: `with audit as materialized (${audit}),
    c as (update ${names.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id(), lease_until = ${LEASE("$4")},
        last_write = $5::text, settled = c.settled + ${published}, prev = c.next, next = pg_catalog.pg_current_snapshot(),
        wal_lsn = ${add(formatLsn(upTo))}::pg_lsn
@@ -78,6 +74,35 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
    select audit.n, audit.positions, c.next from audit left join c on true`,
     params,
   };
+}
+
+interface Between {
+  readonly cursor: Cursor;
+  readonly covered: Snapshot;
+  readonly next: Snapshot;
+  /** The later snapshot, in the statement. */
+  readonly ends: string;
+  readonly add: (value: string) => string;
+}
+
+/** How many messages the log holds between two snapshots, and the sum of their positions. */
+function auditSql(names: Names, { cursor, covered, next, ends, add }: Between): string {
+  const between = `select pg_catalog.count(*), pg_catalog.sum(m.position) from ${names.message} m where m.xid >= ${add(String(covered.xmax))}::xid8
+      and m.xid < ${add(String(next.xmax))}::xid8 and m.position >= ${cursor.first} and pg_catalog.pg_visible_in_snapshot(m.xid, ${ends})`;
+  const ran = `select pg_catalog.count(*), pg_catalog.sum(m.position) from pg_catalog.unnest(${add(plainArray(covered.running))}::xid8[]) x
+      join ${names.message} m on m.xid = x and m.position >= ${cursor.first} where pg_catalog.pg_visible_in_snapshot(x, ${ends})`;
+  return `select pg_catalog.sum(n) as n, coalesce(pg_catalog.sum(positions), 0) as positions
+     from (${between} union all ${ran}) a (n, positions)`;
+}
+
+/** The same, asked by itself, and whether the publication brings every insert at this moment. */
+export function auditOfLog(names: Names, cursor: Cursor, covered: Snapshot, next: Snapshot): Statement {
+  const params: (string | null)[] = [];
+  const add = (value: string): string => `$${params.push(value)}::text`;
+  const ends = `${add(next.text)}::pg_snapshot`;
+  const audit = auditSql(names, { cursor, covered, next, ends, add });
+  const publication = publicationSql(add(names.message), add(names.publication));
+  return { text: `with audit as materialized (${audit}) select n, positions, ${publication} from audit`, params };
 }
 
 /** Polling has passed the point at which the slot was made: from there on, the stream brings what the cursor does not cover. */

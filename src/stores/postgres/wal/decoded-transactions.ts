@@ -228,6 +228,15 @@ export class DecodedTransactions {
     return { decoded, positions, messages, lowest, highest, upTo };
   }
 
+  /** Rows of the log between the cursor and `next`, whether they are settled or not, and the sum of their positions. */
+  between(next: Snapshot): Pick<AnchorFigures, "decoded" | "positions"> {
+    const seen = this.#all.filter(({ xid }) => next.sees(xid));
+    return {
+      decoded: seen.reduce((sum, { rows }) => sum + rows, 0),
+      positions: seen.reduce((sum, one) => sum + one.positions, 0n),
+    };
+  }
+
   /** The cursor covers this now. */
   cover(next: Snapshot): void {
     this.#covered = next;

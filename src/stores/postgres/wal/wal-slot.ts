@@ -50,16 +50,21 @@ export async function databaseName(sql: SqlRunner): Promise<string> {
   return row![0]!;
 }
 
+/** "ready": it brings every insert into the log, whole. "changed": not that. Null: there is none. */
+export function publicationSql(log: string, publication: string): string {
+  return `(select case when p.pubinsert and p.pubviaroot and t.plain then 'ready' else 'changed' end
+         from pg_catalog.pg_publication p
+         left join lateral (select pg_catalog.to_jsonb(r) ->> 'prqual' is null and pg_catalog.to_jsonb(r) ->> 'prattrs' is null as plain
+           from pg_catalog.pg_publication_rel r where r.prpubid = p.oid and r.prrelid = ${log}::regclass) t on true
+         where p.pubname = ${publication})`;
+}
+
 /** Reads of the server's views, cheap enough for every few seconds. */
 export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Promise<SlotView> {
   const [row] = await sql.query(
     `select pg_catalog.json_build_object(
        'server', ${SERVER}, 'walLevel', pg_catalog.current_setting('wal_level'), 'log', $2::text::regclass::oid::bigint,
-       'publication', (select case when p.pubinsert and p.pubviaroot and t.plain then 'ready' else 'changed' end
-         from pg_catalog.pg_publication p
-         left join lateral (select pg_catalog.to_jsonb(r) ->> 'prqual' is null and pg_catalog.to_jsonb(r) ->> 'prattrs' is null as plain
-           from pg_catalog.pg_publication_rel r where r.prpubid = p.oid and r.prrelid = $2::text::regclass) t on true
-         where p.pubname = $3::text),
+       'publication', ${publicationSql("$2::text", "$3::text")},
        'slot', (select pg_catalog.json_build_object('ours', s.plugin is not distinct from 'pgoutput' and s.database is not distinct from pg_catalog.current_database(),
            'activePid', s.active_pid, 'confirmed', s.confirmed_flush_lsn, 'lost', s.wal_status is not distinct from 'lost',
            'retained', coalesce(pg_catalog.pg_current_wal_lsn() - s.restart_lsn, 0), 'behind', coalesce(pg_catalog.pg_current_wal_lsn() - s.confirmed_flush_lsn, 0))

@@ -12,14 +12,15 @@ import type { PageEnd } from "../settle-sql.ts";
 import { fitSlot, writtenAnchor } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
 import type { Lsn } from "./pgoutput.ts";
-import { MOST_BEHIND, RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
+import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
 import { ReplicationConnection } from "./replication-connection.ts";
 import { SettledBeyond } from "./settled-beyond.ts";
+import { SlotGuard, STUCK_MS, SYNCHRONOUS } from "./slot-guard.ts";
 import { parseSnapshot } from "./snapshot.ts";
 import { StreamTries } from "./stream-tries.ts";
 import type { StreamedMessage } from "./streamed-message.ts";
 import { ELSEWHERE, isOfReading, requireStreamable, WalRefusal } from "./wal-refusal.ts";
-import { hasStreamingMember, lookAtSender, startCommand, type Slot } from "./wal-slot.ts";
+import { hasStreamingMember, lookAtSender, startCommand } from "./wal-slot.ts";
 import { WalStream } from "./wal-stream.ts";
 
 export interface WalSourceOptions {
@@ -51,9 +52,6 @@ type State =
   | { readonly phase: "ending"; readonly stream: WalStream };
 
 const POLLING: State = { phase: "polling" };
-/** When no message goes out for this long, the slot is given up: polling costs the server nothing while it waits. */
-const STUCK_MS = 30_000;
-const GUARD_MS = 5000;
 /** An idle log gets windows of its own while a new slot waits for older transactions to end, ever less often. */
 const WINDOW_MS = 50;
 const MOST_WINDOW_MS = 5000;
@@ -65,17 +63,16 @@ const MOST_WINDOW_MS = 5000;
 export class WalSource {
   readonly #options: WalSourceOptions;
   readonly #slot: RelaySlot;
+  readonly #guard: SlotGuard;
   readonly #beyond: SettledBeyond;
   readonly #tries: StreamTries;
   #state: State = POLLING;
   /** With all lanes, and the only one: otherwise there is no stream. */
   #cursor: Cursor | undefined;
   #wanted = false;
-  #pausedSince: number | undefined;
   /** Pages that are handed out and not settled. */
   #inHand = 0;
   #movedAt = 0;
-  #guardedAt = Number.NEGATIVE_INFINITY;
   #windowEveryMs = WINDOW_MS;
   #windowAt = Number.NEGATIVE_INFINITY;
   /** The cursor is another's, or it is not known where it stands. */
@@ -88,15 +85,12 @@ export class WalSource {
   #unreadable = false;
   /** What is under way to drop the slot. */
   #dropping: Promise<unknown> | undefined;
-  /** Since when this process has all lanes and no stream. */
-  #pollsSince: number | undefined;
-  /** What a server had left to send, far too much, when it was last looked at. */
-  #unsent: { readonly stream: WalStream; readonly bytes: number } | undefined;
 
   constructor(options: WalSourceOptions) {
     this.#options = options;
     const { sql, names, join, clock, tell } = options;
     this.#slot = new RelaySlot({ ...options, relay: join.relay });
+    this.#guard = new SlotGuard({ sql, names, clock, slot: this.#slot });
     this.#beyond = new SettledBeyond(sql, names);
     this.#tries = new StreamTries(join.relay, clock, tell);
   }
@@ -267,7 +261,7 @@ export class WalSource {
   }
 
   get #mayStream(): boolean {
-    return this.#cursor?.crashes === 0 && this.#wanted && this.#pausedSince === undefined && !this.#left;
+    return this.#cursor?.crashes === 0 && this.#wanted && !this.#guard.isPaused && !this.#left;
   }
 
   // ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -469,7 +463,7 @@ export class WalSource {
     const { clock } = this.#options;
     const now = clock.monotonic();
     this.#wanted = allStream;
-    this.#pausedSince = paused ? (this.#pausedSince ?? now) : undefined;
+    this.#guard.paused(paused);
     this.#tries.look();
     const state = this.#state;
     if (state.phase === "streaming" || state.phase === "open") {
@@ -479,15 +473,12 @@ export class WalSource {
       if (this.#inHand === 0 && state.stream.waiting === 0) this.#moved();
       const isStuck = now - this.#movedAt > STUCK_MS;
       if (!allStream) this.#stop("Another process of this relay does not read a stream");
-      else if (now - (this.#pausedSince ?? now) > STUCK_MS) this.#stop("The relay is paused");
+      else if (this.#guard.isPausedForLong) this.#stop("The relay is paused");
       else if (isStuck) this.#stop("Nothing goes out, and the slot would keep more and more of the server's log");
     }
-    const polls = this.#state.phase === "polling" && this.#cursor !== undefined;
-    this.#pollsSince = polls ? (this.#pollsSince ?? now) : undefined;
-    if (now - this.#guardedAt < GUARD_MS) return;
-    this.#guardedAt = now;
+    this.#guard.polls(this.#state.phase === "polling" && this.#cursor !== undefined);
     // Another time, when the server has an answer.
-    await this.#guard().catch(() => undefined);
+    if (this.#guard.isDue) await this.#look().catch(() => undefined);
   }
 
   /** Without the slot polling costs the server nothing, however long it takes. */
@@ -507,39 +498,24 @@ export class WalSource {
   }
 
   /** By every process of the relay, also while none of them streams. */
-  async #guard(): Promise<void> {
+  async #look(): Promise<void> {
     const state = this.#state;
-    const view = await this.#slot.look();
-    const { slot } = view;
+    const stream = state.phase === "streaming" || state.phase === "open" ? state.stream : undefined;
+    const finding = await this.#guard.look(stream, this.#wanted);
     // The answer is of another stream, or of before this one.
     if (this.#state !== state) return;
-    if (this.#notSetUp) {
-      requireStreamable(view, this.#options.names, await this.#slot.name());
+    if (finding.isSetUp && this.#notSetUp) {
       this.#notSetUp = false;
       this.#tries.mended();
     }
-    if (state.phase === "streaming" || state.phase === "open") {
-      if (view.publication !== "ready") return this.#stop(brought(this.#options.names, view.publication));
-      if (!state.stream.isReadBy(slot?.activePid)) {
-        state.stream.close();
-        return this.#ended(state.stream, new WalRefusal("The slot is no longer read by this process"), "failed");
-      }
-      const { connection } = state.stream;
-      const sender = await lookAtSender(this.#options.sql, connection.processId, connection.received);
-      // The server knows that only after it has heard from the reader.
-      if (sender?.isSynchronous === true) return this.#stop(SYNCHRONOUS);
-      if (sender !== undefined && this.#isFallingBehind(state.stream, sender.unsent)) return state.stream.fallBehind();
-    }
-    if (slot?.ours !== true) return;
-    if (this.#slot.keepsTooMuch(slot)) return this.#giveUpSlot(slot);
-    if (slot.activePid === undefined) this.#dropUnused();
-  }
-
-  /** More and more, or as much as before: a server that reads old transactions once more begins far back. */
-  #isFallingBehind(stream: WalStream, bytes: number): boolean {
-    const before = this.#unsent;
-    this.#unsent = bytes > MOST_BEHIND ? { stream, bytes } : undefined;
-    return bytes > MOST_BEHIND && before?.stream === stream && bytes >= before.bytes;
+    const { verdict } = finding;
+    if (verdict === "not read" && stream !== undefined) {
+      stream.close();
+      this.#ended(stream, new WalRefusal("The slot is no longer read by this process"), "failed");
+    } else if (verdict === "behind") stream?.fallBehind();
+    else if (verdict === "unused") this.#dropUnused();
+    else if (typeof verdict !== "string" && "stop" in verdict) this.#stop(verdict.stop);
+    else if (typeof verdict !== "string") await this.#giveUpSlot(verdict.giveUp, finding.isRead);
   }
 
   /** The slot has no reader, and keeps the server's log for one that does not come. */
@@ -547,23 +523,17 @@ export class WalSource {
     const { phase } = this.#state;
     // A paused relay does not go on from "ending".
     if (phase !== "polling" && phase !== "barrier" && phase !== "ending") return;
-    const now = this.#options.clock.monotonic();
-    const isPaused = now - (this.#pausedSince ?? now) > STUCK_MS;
-    // Where other processes of the relay poll, none reads it; where this one has all lanes, it is for this one to read.
-    const isForgotten = phase === "polling" && now - (this.#pollsSince ?? now) > STUCK_MS;
-    if (this.#wanted && !isPaused && !isForgotten) return;
     if (phase === "barrier") this.#state = POLLING;
     this.#dropSoon();
   }
 
-  async #giveUpSlot(slot: Slot): Promise<void> {
-    const text = `The slot kept ${Math.round(slot.retained / 1_048_576)} MB of the server's log, more than maxRetainedBytes`;
+  async #giveUpSlot(why: string, isRead: boolean): Promise<void> {
     const { phase } = this.#state;
-    if (phase === "streaming" || phase === "open") return this.#stop(text);
+    if (phase === "streaming" || phase === "open") return this.#stop(why);
     // It waits for a transaction that does not end.
-    if (phase === "preparing") return this.#slot.refuseMaking(text);
+    if (phase === "preparing") return this.#slot.refuseMaking(why);
     if (phase === "barrier") this.#state = POLLING;
-    if (slot.activePid === undefined && (await this.#slot.drop())) this.#failed(new WalRefusal(text));
+    if (!isRead && (await this.#slot.drop())) this.#failed(new WalRefusal(why));
   }
 
   /** Before the lanes go to others. */
@@ -591,13 +561,4 @@ export class WalSource {
       // The server is away. Maintenance and other processes find what is left.
     }
   }
-}
-
-const SYNCHRONOUS =
-  "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
-
-function brought(names: Names, publication: "missing" | "changed" | "ready"): string {
-  return publication === "missing"
-    ? `The publication ${names.publication} does not exist. Run \`txbox wal enable\``
-    : `The publication ${names.publication} was changed, and no longer brings every insert. Run \`txbox wal disable\`, then \`txbox wal enable\``;
 }

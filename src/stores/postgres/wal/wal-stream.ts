@@ -7,11 +7,12 @@ import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { isConnectionLoss, sqlState } from "../classify-error.ts";
-import { firstAnchor, MARK_PREFIX, nextAnchor, shownToOwner, writtenAnchor } from "./anchor-sql.ts";
+import { auditOfLog, firstAnchor, MARK_PREFIX, nextAnchor, shownToOwner, writtenAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type AnchorFigures, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
 import { parseSnapshot, type Snapshot } from "./snapshot.ts";
+import { MOST_BEHIND } from "./relay-slot.ts";
 import { columnPlaces, StreamedMessage, type ColumnPlaces } from "./streamed-message.ts";
 import { WalRefusal } from "./wal-refusal.ts";
 
@@ -51,6 +52,8 @@ const ANCHOR_ROWS = 5000;
 /** While nothing comes for this relay, anchors let the server forget what others have written. */
 const IDLE_MS = 10_000;
 const IDLE_BYTES = 1_048_576n;
+/** And looked for at this pace while messages wait for it. */
+const PROOF_MS = 2;
 /** The mark of an anchor comes within this time, or the stream brings nothing any more. */
 const MARK_MS = 10_000;
 /** A relay that cannot keep up for so long gets its messages faster by polling. */
@@ -72,10 +75,17 @@ export class WalStream implements StreamListener {
   readonly #options: WalStreamOptions;
   readonly #decoded: DecodedTransactions;
   #places: ColumnPlaces | undefined;
+  /** How often the stream has told the columns of the log. */
+  #toldColumns = 0;
+  /**
+   * It tells them again after each change of the publication, which may have left rows out. So nothing is handed out from
+   * then on until the log itself has been asked: a later message of a key would overtake what was left out.
+   */
+  #unproven: number | undefined;
   /** The snapshot that the cursor has. */
   #covered: Snapshot;
   /** That of the last anchor, and the mark that it wrote. */
-  #next: { readonly snapshot: Snapshot; readonly mark: string; readonly sentAt: number } | undefined;
+  #next: { readonly snapshot: Snapshot; readonly mark: string; readonly sentAt: number; proves: number } | undefined;
   /** The mark that is on its way: it may come before the answer of the statement that wrote it. */
   #awaited: string | undefined;
   /** Where it came. */
@@ -142,10 +152,12 @@ export class WalStream implements StreamListener {
     this.follow();
     this.#delivers = true;
     this.#anchoredAt = this.#options.clock.monotonic();
+    this.#doubt();
     this.#afterEvents();
   }
 
   take(limit: Limit): StreamPage | undefined {
+    if (this.#unproven !== undefined) return undefined;
     const page = this.#decoded.take(limit);
     this.#hold();
     return page;
@@ -193,7 +205,10 @@ export class WalStream implements StreamListener {
   #take(event: StreamEvent): void {
     switch (event.kind) {
       case "relation": {
-        if (event.oid === this.#options.log) this.#places = columnPlaces(event.columns);
+        if (event.oid !== this.#options.log) return;
+        this.#places = columnPlaces(event.columns);
+        this.#toldColumns++;
+        if (this.#delivers) this.#doubt();
         return;
       }
       case "begin":
@@ -224,7 +239,10 @@ export class WalStream implements StreamListener {
     if (this.#decoded.takeLate()) this.#options.onNews();
     if (!this.#gating && this.#decoded.hasUnseen) void this.#show();
     if (this.#decoded.isEmpty) return;
-    if (this.#timer === undefined) this.#anchorIn(ANCHOR_MS);
+    if (this.#unproven !== undefined) {
+      // Memory is not for a backlog.
+      if (this.#decoded.bytes > MOST_BEHIND) this.fallBehind();
+    } else if (this.#timer === undefined) this.#anchorIn(ANCHOR_MS);
     else if (this.#decoded.rows >= this.#anchorAtRows) {
       this.#anchorAtRows += ANCHOR_ROWS;
       clearTimeout(this.#timer);
@@ -234,7 +252,8 @@ export class WalStream implements StreamListener {
 
   #hold(): void {
     const { mostBytes, clock } = this.#options;
-    const held = this.#decoded.bytes > mostBytes;
+    // What proves that nothing was left out comes behind all that is on its way.
+    const held = this.#decoded.bytes > mostBytes && this.#unproven === undefined;
     this.connection.hold(held);
     // Room for another page does not mean that the relay keeps up: only that everything was handed out does.
     if (held) this.#heldSince ??= clock.monotonic();
@@ -302,26 +321,62 @@ export class WalStream implements StreamListener {
     }, ms);
   }
 
+  /** From here on, rows may have been left out. */
+  #doubt(): void {
+    this.#unproven = this.#toldColumns;
+    if (this.#anchoring) return;
+    clearTimeout(this.#timer);
+    this.#anchorIn(0);
+  }
+
   async #anchor(idle: boolean): Promise<void> {
     if (this.#closed || this.#anchoring) return;
-    if (this.#decoded.isEmpty && !idle) return;
+    const unproven = this.#unproven;
+    if (this.#decoded.isEmpty && !idle && unproven === undefined) return;
     if (this.#options.isInDoubt()) {
       this.#anchorIn(ANCHOR_MS, idle);
       return;
     }
     const next = this.#next;
+    // The snapshot has to be of after the doubt.
+    if (unproven !== undefined && next?.proves !== unproven) return this.#write(undefined);
     if (next === undefined) return this.#write(undefined);
     const { clock } = this.#options;
     const { snapshot, mark } = next;
     if (this.#mark?.text !== mark) {
       if (clock.monotonic() - next.sentAt > MARK_MS) {
         this.#end(new WalRefusal("The stream did not bring the mark of an anchor within 10 s"), "failed");
-      } else this.#anchorIn(ANCHOR_MS / 10, idle);
+      } else this.#anchorIn(unproven === undefined ? ANCHOR_MS / 10 : PROOF_MS, idle);
       return;
     }
+    if (unproven !== undefined) return this.#prove(snapshot, unproven);
     const figures = this.#decoded.upTo(snapshot, this.#mark.lsn);
     if (figures === undefined) this.#anchorIn(ANCHOR_MS / 3, idle);
     else await this.#write({ figures, next: snapshot });
+  }
+
+  /** All that `snapshot` shows has come. Does the log hold just that? */
+  async #prove(snapshot: Snapshot, unproven: number): Promise<void> {
+    const { sql, names, cursor, onNews } = this.#options;
+    this.#anchoring = true;
+    const came = this.#decoded.between(snapshot);
+    try {
+      const { text, params } = auditOfLog(names, cursor, this.#covered, snapshot);
+      const [row] = await sql.query(text, params);
+      if (this.#closed) return;
+      const [found, positions, publication] = row!;
+      if (publication !== "ready" || found !== String(came.decoded) || positions !== String(came.positions)) {
+        return this.#end(incomplete(came.decoded, Number(found), names), "failed");
+      }
+    } catch (error) {
+      return this.#end(error, "failed");
+    } finally {
+      this.#anchoring = false;
+    }
+    if (this.#unproven !== unproven) return this.#anchorIn(0);
+    this.#unproven = undefined;
+    this.#anchorIn(ANCHOR_MS);
+    onNews();
   }
 
   async #write(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
@@ -334,7 +389,9 @@ export class WalStream implements StreamListener {
     }
     if (this.#closed) return;
     this.#anchorAtRows = this.#decoded.rows + ANCHOR_ROWS;
-    if (this.#timer === undefined && !this.#decoded.isEmpty) this.#anchorIn(ANCHOR_MS);
+    if (this.#timer !== undefined) return;
+    if (this.#unproven !== undefined) this.#anchorIn(PROOF_MS);
+    else if (!this.#decoded.isEmpty) this.#anchorIn(ANCHOR_MS);
   }
 
   async #writeAnchor(proof: Pick<Parameters<typeof nextAnchor>[2], "figures" | "next"> | undefined): Promise<void> {
@@ -342,6 +399,7 @@ export class WalStream implements StreamListener {
     if (this.#closed || this.#options.isInDoubt()) return;
     const { sql, names, relay, leaseMs, clock, cursor, uncounted, onWritten } = this.#options;
     const token = uuidv7();
+    const proves = this.#toldColumns;
     const lease = `${leaseMs} ms`;
     const published = proof === undefined ? 0 : uncounted();
     const { text, params } =
@@ -386,7 +444,7 @@ export class WalStream implements StreamListener {
       this.#decoded.cover(proof.next);
       this.connection.confirm(proof.figures.upTo);
     }
-    this.#next = { snapshot: parseSnapshot(snapshot), mark: token, sentAt };
+    this.#next = { snapshot: parseSnapshot(snapshot), mark: token, sentAt, proves };
     this.#anchoredAt = sentAt;
     this.#anchoredEnd = this.#serverEnd;
   }
