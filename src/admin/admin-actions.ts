@@ -141,34 +141,45 @@ async function previewRelay(
   if (relay === undefined) throw new PageFailure(404, `There is no relay "${printable(name).slice(0, 100)}"`);
   const { pending, dead } = relay;
   const command = commandOf(request, several);
-  const about = relay.pendingEstimated ? "about " : "";
-  const waiting = `${about}${plural(pending, "message")}`;
-  if (action === "pause") {
-    const notes = ["Its processes finish what they hold and wait. Messages go on being written, and wait."];
-    return { question: `Pause relay ${name}? ${waiting} would wait.`, count: pending, more: false, command, notes };
-  }
-  if (action === "resume")
-    return { question: `Let relay ${name} go on with ${waiting}?`, count: pending, more: false, command, notes: [] };
-  if (action === "drop") {
-    const question = `Drop relay ${name} with its place in the log, ${waiting} and ${plural(dead, "dead letter")}?`;
-    const notes = ["Started again, it begins anew. This cannot be undone."];
-    return { question, count: pending + dead, more: false, command, notes };
-  }
-  const target = targetOf(request.to);
-  if (target === "now") {
-    const notes = ["Their consumers never get them. This cannot be undone."];
-    return { question: `Let relay ${name} skip ${waiting}?`, count: pending, more: false, command, notes };
-  }
-  const { messages, estimated } = await store.admin.rewindPreview(name, target);
-  const number = `${estimated ? "about " : ""}${plural(messages, "message")}`;
-  const notes = ["They are published again; an inbox drops what it has seen while its receipts last."];
-  return {
-    question: `Send ${number} of relay ${name} again?`,
-    count: messages,
+  const waiting = pending === 0 ? null : `${relay.pendingEstimated ? "about " : ""}${plural(pending, "message")}`;
+  const asked = (question: string, count: number, ...notes: string[]): ActionPreview => ({
+    question,
+    count,
     more: false,
     command,
     notes,
-  };
+  });
+  if (action === "pause") {
+    const question = `Pause relay ${name}? ${waiting === null ? "Nothing waits now" : `${waiting} would wait`}.`;
+    const note = "Its processes finish what they hold and wait. Messages go on being written, and wait.";
+    return asked(question, pending, note);
+  }
+  if (action === "resume")
+    return asked(`Let relay ${name} go on${waiting === null ? "? Nothing waits." : ` with ${waiting}?`}`, pending);
+  if (action === "drop") {
+    const lost = [waiting, dead === 0 ? null : plural(dead, "dead letter")].filter((part) => part !== null);
+    const question =
+      lost.length === 0
+        ? `Drop relay ${name} with its place in the log? Nothing waits, and it has no dead letters.`
+        : `Drop relay ${name} with its place in the log and ${lost.join(" and ")}?`;
+    return asked(question, pending + dead, "Started again, it begins anew. This cannot be undone.");
+  }
+  const target = targetOf(request.to);
+  if (target === "now")
+    return waiting === null
+      ? asked(`Let relay ${name} go on from now? Nothing waits, so it skips nothing.`, 0)
+      : asked(`Let relay ${name} skip ${waiting}?`, pending, "Their consumers never get them. This cannot be undone.");
+  const { messages, estimated } = await store.admin.rewindPreview(name, target);
+  if (messages === 0) {
+    const skipped = "What waits and was enqueued before then is skipped: its consumers never get it.";
+    const notes = typeof target === "object" && pending > 0 ? [skipped] : [];
+    return asked(`Rewind relay ${name}? No message would be sent again.`, 0, ...notes);
+  }
+  return asked(
+    `Send ${estimated ? "about " : ""}${plural(messages, "message")} of relay ${name} again?`,
+    messages,
+    "They are published again; an inbox drops what it has seen while its receipts last.",
+  );
 }
 
 /** Carries an action out; says in words what was done. */

@@ -141,7 +141,7 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
               id="ask-sure"
               type="submit"
               class={isGrave ? "grave" : "main"}
-              disabled={busy || preview.count === 0}
+              disabled={busy || (isLetters(request) && preview.count === 0)}
             >
               {busy ? "Working…" : sure(request.action, preview)}
             </button>
