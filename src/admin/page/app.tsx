@@ -12,7 +12,7 @@ import { type Asked, Page } from "./page-context.ts";
 import { Loading, Problem, Sign, Span } from "./parts.tsx";
 import { RelaysScreen } from "./relays-screen.tsx";
 import { go, href, type Route, type Screen, useRoute } from "./route.ts";
-import { get, post, type ServerError } from "./server.ts";
+import { get, isRefusal, post, type ServerError, SIGNED_OUT } from "./server.ts";
 import { StoryScreen } from "./story-screen.tsx";
 import { count, exactly, visible } from "./words.ts";
 
@@ -30,12 +30,16 @@ export function App(): VNode {
   const [error, setError] = useState<ServerError>();
   const load = (): void => {
     setError(undefined);
-    get<PageSession>("session").then(setSession, setError);
+    get<PageSession>("session").then(setSession, (failed: ServerError) => {
+      // What was shown before is not for this person any more.
+      if (isRefusal(failed)) setSession(undefined);
+      setError(failed);
+    });
   };
   useEffect(() => {
     load();
-    addEventListener("txbox-signed-out", load);
-    return () => removeEventListener("txbox-signed-out", load);
+    addEventListener(SIGNED_OUT, load);
+    return () => removeEventListener(SIGNED_OUT, load);
   }, []);
   useEffect(() => {
     const color = session?.color;
