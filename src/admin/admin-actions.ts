@@ -103,7 +103,7 @@ async function previewLetters(
   several: boolean,
 ): Promise<ActionPreview> {
   const filter = filterOf(choiceOf(request));
-  const letters = await store.admin.dead({ ...filter, limit: COUNTED });
+  const letters = await store.admin.dead({ ...filter, limit: COUNTED, contents: false });
   const count = letters.length;
   const more = count === COUNTED;
   const keys = new Set(letters.map(({ stream, key, id }) => JSON.stringify([stream, key ?? id]))).size;
@@ -239,7 +239,7 @@ async function tell(
 /** Two people may have the same letter open. A second order would do nothing more, and nobody would know. */
 async function rejectAsDone(store: Store, action: "requeue" | "discard", choice: DeadChoice): Promise<void> {
   if (choice.position === undefined) return;
-  const letters = await store.admin.dead({ ...filterOf(choice), limit: 2 });
+  const letters = await store.admin.dead({ ...filterOf(choice), limit: 2, contents: false });
   if (letters.length === 0 || letters.some(({ command }) => command !== action)) return;
   throw new PageFailure(
     409,

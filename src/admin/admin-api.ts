@@ -185,6 +185,7 @@ export class AdminApi {
       ...query.some(...LETTER_FILTERS),
       state,
       limit,
+      contents: false,
       ...(after === undefined ? {} : { after: placeOf(after) }),
     });
     const last = letters.length === limit ? letters.at(-1) : undefined;
@@ -209,7 +210,7 @@ export class AdminApi {
     const contents = contentsOf(name, letter, redact);
     const original = letter.edited ? await admin.original({ relay, position }) : null;
     const { stream, key } = letter;
-    const behind = key === null ? null : await admin.waiting({ relay, stream, key, limit: 50 });
+    const behind = key === null ? null : await admin.waiting({ relay, stream, key, limit: 50, contents: false });
     return {
       letter: letterView(name, letter),
       contents,
@@ -236,7 +237,7 @@ export class AdminApi {
   async #waiting(query: PageQuery): Promise<{ messages: Api.MessageView[] }> {
     this.#take(this.#cheap);
     const name = query.need("store");
-    const which = { relay: query.need("relay"), stream: query.need("stream"), key: query.need("key") };
+    const which = { relay: query.need("relay"), stream: query.need("stream"), key: query.need("key"), contents: false };
     const messages = await this.#storeOf(name).admin.waiting(which);
     return { messages: messages.map((message) => messageView(name, message)) };
   }

@@ -40,7 +40,7 @@ export async function findMessages(
   query: PageQuery,
 ): Promise<MessagesAnswer> {
   const limit = query.integer("limit", { min: 1, max: 500, fallback: 100 });
-  const filters = { ...filtersOf(query), limit };
+  const filters = { ...filtersOf(query), limit, contents: false };
   const word = query.text("q");
   const places = placesOf(query.text("after"));
   const answer: MessagesAnswer = { messages: [], next: null, lookedBackTo: null, missing: [] };

@@ -71,6 +71,8 @@ export interface MessageQuery {
   relay?: string;
   /** From 1 to 10,000. Default 100. */
   limit?: number;
+  /** False: without bodies, headers and the times of errors, for lists and counts; they come empty. Default true. */
+  contents?: boolean;
 }
 
 export interface RelayInfo {
@@ -194,6 +196,8 @@ export interface DeadQuery extends DeadFilter {
   after?: DeadPlace;
   /** From 1 to 10,000. Default 100. */
   limit?: number;
+  /** False: without bodies, headers and the times of errors, for lists and counts; they come empty. Default true. */
+  contents?: boolean;
 }
 
 /** Which dead letters a command is for: those that match every field of the filter, or all. */

@@ -75,7 +75,7 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
         const relays = (await admin.relays()).filter(({ dead }) => dead > 0);
         const symptoms: Symptom[] = [];
         for (const { name, dead } of relays) {
-          const [oldest] = await admin.dead({ relay: name, limit: 1 });
+          const [oldest] = await admin.dead({ relay: name, limit: 1, contents: false });
           const ageMs = oldest === undefined ? 0 : Date.now() - oldest.diedAt.getTime();
           if (ageMs < DAY_MS) continue;
           symptoms.push({

@@ -8,7 +8,7 @@ import { Changes, listChanges, type ChangesOptions } from "./changes.ts";
 import { readConsumers, readReceiptsOf } from "./consumers.ts";
 import { commandDead, editLetter, listDead, originalOf } from "./dead-admin.ts";
 import { deadGroups } from "./dead-groups.ts";
-import { messageInfo } from "./message-info.ts";
+import { listed, messageInfo, withoutContents } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -82,8 +82,9 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
     { $sort: { position: 1 } },
     { $limit: query.limit ?? DEFAULT_PAGE },
     { $set: { now: "$$NOW" } },
+    ...withoutContents(query.contents),
   ]);
-  return rows.map(messageInfo);
+  return rows.map((row) => messageInfo(query.contents === false ? listed(row) : row));
 }
 
 async function requireRelay({ relays }: Tables, relay: string): Promise<void> {

@@ -1,7 +1,7 @@
 import type { MessageInfo, MessagePage, MessageSearch, MessageStatus } from "../../core/contracts.ts";
 import { type Budget, type Chunk, searchPage, type SearchPart } from "../shared/search-page.ts";
 import { streamsFilter } from "./claims.ts";
-import { letterInfo, messageInfo } from "./message-info.ts";
+import { letterInfo, listed, messageInfo, withoutContents } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { numberOr } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -67,9 +67,16 @@ class Documents {
   readonly #infos = new Map<string, MessageInfo>();
   readonly #refs = new Map<MessageInfo, string>();
   readonly #info: (document: Document) => MessageInfo;
+  readonly #lastSteps: Document[];
 
-  constructor(info: (document: Document) => MessageInfo) {
-    this.#info = info;
+  constructor(info: (document: Document) => MessageInfo, { contents = true }: MessageSearch) {
+    this.#info = contents ? info : (document) => info(listed(document));
+    this.#lastSteps = [{ $set: { now: "$$NOW" } }, ...withoutContents(contents)];
+  }
+
+  /** With the server's time, by which a lease is over or not. */
+  read(table: Table, steps: Document[], hint: string): Promise<Document[]> {
+    return table.aggregate([...steps, ...this.#lastSteps], { hint });
   }
 
   part(name: string, next: SearchPart["next"]): SearchPart {
@@ -113,17 +120,12 @@ interface Source {
 
 const newest = (limit: number): Document[] => [{ $sort: NEWEST_FIRST }, { $limit: limit }];
 
-/** With the server's time, by which a lease is over or not. */
-function read(table: Table, steps: Document[], hint: string): Promise<Document[]> {
-  return table.aggregate([...steps, { $set: { now: "$$NOW" } }], { hint });
-}
-
 function outboxPart({ outbox }: Tables, query: MessageSearch, conditions: Document): SearchPart {
-  const documents = new Documents(messageInfo);
+  const documents = new Documents(messageInfo, query);
   let index: string | undefined;
   return documents.part("log", async (after, budget) => {
     if (query.id !== undefined) {
-      const found = await byId(outbox, query.id, { $and: [conditions, range(query), behind(after)] });
+      const found = await byId(documents, outbox, query.id, { $and: [conditions, range(query), behind(after)] });
       return documents.chunk(found, Number.POSITIVE_INFINITY, undefined, found.length);
     }
     index ??= await indexFor(outbox, query);
@@ -135,7 +137,11 @@ function outboxPart({ outbox }: Tables, query: MessageSearch, conditions: Docume
       const ofValue = { $and: [{ [about.field]: value }, filter] };
       return walk(documents, { table: outbox, index, filter: ofValue, sort: about.sort }, others, budget);
     }
-    const found = await read(outbox, [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)], index);
+    const found = await documents.read(
+      outbox,
+      [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)],
+      index,
+    );
     return documents.chunk(found, budget.part, undefined, found.length);
   });
 }
@@ -150,7 +156,9 @@ async function walk(
   // Without a condition no more are read than are wanted, and those that share a position with the last of them.
   const looked = Object.keys(conditions).length === 0 ? Math.min(Math.max(sight, TIES), part + TIES) : sight;
   const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
-  const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
+  const found = (await documents.read(table, [...matching, { $limit: part + TIES }], index))
+    .toSorted(order)
+    .slice(0, part);
   if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
   const fields = { _id: 1, position: 1, created_at: 1 };
   const [last] = await table.find(filter, { sort, skip: looked - 1, limit: 1, projection: fields, hint: index });
@@ -158,9 +166,9 @@ async function walk(
 }
 
 /** One that was stored by an inbox has another `_id`: under an id there are few. */
-async function byId(outbox: Table, id: string, wanted: Document): Promise<Document[]> {
-  const own = await read(outbox, [{ $match: { $and: [{ _id: id }, wanted] } }], "_id_");
-  const stored = await read(outbox, [{ $match: { $and: [{ message_id: id }, wanted] } }], "txbox_message_id");
+async function byId(documents: Documents, outbox: Table, id: string, wanted: Document): Promise<Document[]> {
+  const own = await documents.read(outbox, [{ $match: { $and: [{ _id: id }, wanted] } }], "_id_");
+  const stored = await documents.read(outbox, [{ $match: { $and: [{ message_id: id }, wanted] } }], "txbox_message_id");
   return [...own, ...stored].toSorted(order);
 }
 
@@ -198,7 +206,7 @@ async function indexFor(outbox: Table, { correlationId, aggregateId, key, status
 
 /** Dead letters in the order of their positions, of both states in which a letter is dead. */
 function deadPart({ dead }: Tables, query: MessageSearch): SearchPart {
-  const documents = new Documents(letterInfo);
+  const documents = new Documents(letterInfo, query);
   const { relay } = query;
   const index = relay === undefined ? "txbox_letters" : "txbox_letters_of_relay";
   const letters = { state: { $in: ["dead", "discarded"] }, ...(relay === undefined ? {} : { relay }) };

@@ -22,7 +22,9 @@ export async function findMessages(
   if (!isHashed(query) || id !== undefined || ids !== undefined) {
     const c = conditionsOf(query);
     const rows = `select * from ${names.message_status} ${c.where} order by ${ORDER} limit ${limit}`;
-    const found = await transactions.read(BY_INDEX, (sql) => sql.query(infoSql(names, rows, ORDER), c.params));
+    const found = await transactions.read(BY_INDEX, (sql) =>
+      sql.query(infoSql(names, rows, ORDER, query.contents), c.params),
+    );
     return found.map(messageInfo);
   }
   return transactions.read(IN_ORDER, async (sql) => {
@@ -30,7 +32,7 @@ export async function findMessages(
     const add = async (rows: string): Promise<void> => {
       const c = conditionsOf(query);
       const limited = `select * from (${rows}) s ${c.where} order by ${ORDER} limit ${limit - found.length}`;
-      found.push(...(await sql.query(infoSql(names, limited, ORDER), c.params)).map(messageInfo));
+      found.push(...(await sql.query(infoSql(names, limited, ORDER, query.contents), c.params)).map(messageInfo));
     };
     for await (const positions of positionsOf(sql, names, query)) {
       await add(statusOver(names, messagesAt(names, positions)));

@@ -132,6 +132,7 @@ const MESSAGE_QUERY: Checks<MessageQuery> = {
   correlationId: text,
   relay: text,
   limit: wholeNumber(MAX_PAGE),
+  contents: oneOf(true, false),
 };
 
 const group: Check = (of, field, value) => {
@@ -170,6 +171,7 @@ const MESSAGE_SEARCH: Checks<MessageSearch> = {
   until: time,
   after: text,
   limit: wholeNumber(MAX_SEARCH_PAGE),
+  contents: oneOf(true, false),
 };
 
 const WAITING_QUERY: Checks<WaitingQuery> = {
@@ -178,6 +180,7 @@ const WAITING_QUERY: Checks<WaitingQuery> = {
   key: text,
   after: position,
   limit: wholeNumber(MAX_SEARCH_PAGE),
+  contents: oneOf(true, false),
 };
 
 const DEAD_QUERY: Checks<DeadQuery> = {
@@ -185,6 +188,7 @@ const DEAD_QUERY: Checks<DeadQuery> = {
   state: oneOf("dead", "requeued", "discarded"),
   after: place,
   limit: wholeNumber(MAX_PAGE),
+  contents: oneOf(true, false),
 };
 
 const BLOCKED_QUERY: Checks<BlockedQuery> = {
