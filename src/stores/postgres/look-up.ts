@@ -76,7 +76,7 @@ export function indexedRows(
     cross join lateral (select ${LOOKED_AT_COLUMNS} from ${names.message}
       where position >= ${first} and position < ${end} and position + 0 between ${after + 1n} and ${top} and ${parts.join(" and ")}
       order by position ${order} limit ${most}) m
-    order by b.n ${order}`;
+    order by b.n ${order}, m.position ${order}`;
 }
 
 /** The look-up index gives its rows as bitmaps only; any other index would have to read the log. */
