@@ -56,13 +56,26 @@ export function actionRequest(value: unknown): ActionRequest {
     for (const [name, one] of Object.entries(choice))
       if (name === "all" ? one !== true : typeof one !== "string") throw notA(`choice.${name}`, "a text");
   }
+  rejectLongWords(fields);
+  return fields as unknown as ActionRequest;
+}
+
+/** Which redrive to stop, who does it and why. */
+export function stopRequest(value: unknown): { job: string; actor?: string; reason?: string } {
+  const fields = objectOf(value, "The request", ["job", "actor", "reason"]);
+  for (const [name, one] of Object.entries(fields)) if (typeof one !== "string") throw notA(name, "a text");
+  if (fields["job"] === undefined) throw notA("job", "a text");
+  rejectLongWords(fields);
+  return fields as { job: string };
+}
+
+function rejectLongWords(fields: Readonly<Record<string, unknown>>): void {
   for (const [name, most] of [
     ["actor", 100],
     ["reason", 500],
   ] as const) {
     if (((fields[name] as string | undefined)?.length ?? 0) > most) throw notA(name, `at most ${most} characters long`);
   }
-  return fields as unknown as ActionRequest;
 }
 
 function objectOf(value: unknown, what: string, known: readonly string[]): Record<string, unknown> {

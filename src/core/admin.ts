@@ -1,4 +1,4 @@
-import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName } from "./changes.ts";
+import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName, StoppedRedrive } from "./changes.ts";
 import type { AttemptError, ReceiptStatus } from "./contracts.ts";
 import type { Message } from "./message.ts";
 import type {
@@ -369,6 +369,8 @@ export interface Admin {
   original(letter: LetterName): Promise<Message | null>;
   /** The same admin, whose changes are noted under this name. */
   by(author: Author): Admin;
+  /** Notes that a redrive was stopped: it runs outside the store, and what it has requeued stays so. */
+  noteStop(redrive: StoppedRedrive): Promise<void>;
   /** What was changed through an admin, and by whom. Each is written together with the change itself. */
   changes(query: ChangeQuery): Promise<ChangePage>;
   /**

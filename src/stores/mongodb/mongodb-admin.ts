@@ -2,6 +2,7 @@ import type { Admin, Author, MessageInfo, MessageQuery } from "../../core/contra
 import { TxboxError } from "../../core/errors.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readSamples } from "./mongodb-history.ts";
+import { stopNote } from "../shared/change-details.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
 import { Changes, listChanges, type ChangesOptions } from "./changes.ts";
@@ -51,6 +52,8 @@ function adminBy(author: Author | undefined, options: AdminOptions): Admin {
     discard: (choice, onProgress) => commandDead(tables, changes, "discard", choice, onProgress),
     edit: (letter, change) => editLetter(tables, changes, letter, change),
     original: (letter) => originalOf(tables, letter),
+    noteStop: async (redrive) =>
+      void (await changes.make(stopNote(redrive), () => Promise.resolve({ answer: undefined, count: null }))),
     sent: (query) => readSent(tables, query),
     receipts: (query) => readReceipts(tables, query, receiptRetentionMs),
     receiptsOf: (messages) => readReceiptsOf(tables, messages),

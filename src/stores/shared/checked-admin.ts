@@ -18,6 +18,7 @@ import type {
   RewindTarget,
   SampleQuery,
   SentQuery,
+  StoppedRedrive,
   WaitingQuery,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
@@ -236,6 +237,12 @@ const saying =
   };
 const AUTHOR: Checks<Author> = { actor: saying(200), reason: saying(1000), redrive: saying(100) };
 
+const STOPPED_REDRIVE: Checks<StoppedRedrive> = {
+  relay: text,
+  what: saying(10_000),
+  requeued: (of, field, value) => (value === 0 ? 0 : wholeNumber(Number.MAX_SAFE_INTEGER)(of, field, value)),
+};
+
 const changePlace: Check = (of, field, value) => {
   if (typeof value === "string" && /^[\da-f]{1,40}$/.test(value)) return value;
   throw wrong(of, field, value, "`next` of the page before");
@@ -277,6 +284,8 @@ export function checkedAdmin(admin: Admin): Admin {
     edit: async (letter, change) => admin.edit(letterName("admin.edit", letter), letterEdit(change)),
     original: async (letter) => admin.original(letterName("admin.original", letter)),
     by: (author) => checkedAdmin(admin.by(authorOf(author))),
+    noteStop: async (redrive) =>
+      admin.noteStop(required("admin.noteStop", redrive, STOPPED_REDRIVE, ["what", "requeued"])),
     changes: async (query) => admin.changes(fields("admin.changes", query, CHANGE_QUERY)),
     sent: async (query) => admin.sent(required("admin.sent", query, SENT_QUERY, ["relay", "since", "until"])),
     receipts: async (query) =>
