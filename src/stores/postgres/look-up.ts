@@ -1,6 +1,6 @@
 import type { MessageSearch } from "../../core/contracts.ts";
-import type { Conditions } from "./conditions.ts";
-import type { LogSegment } from "./log-segments.ts";
+import { Conditions } from "./conditions.ts";
+import { type LogSegment, segmentTable } from "./log-segments.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -39,6 +39,27 @@ export function addLookUp(c: Conditions, query: Fields): Conditions {
       // A message without a correlation of its own is the first of its chain.
       .add(query.correlationId, (p) => `(correlation_id = ${p} or id = ${p} and correlation_id is null)`)
   );
+}
+
+/**
+ * Which segments have the look-up index. Until a migration has built it, each bucket of a segment would be a walk through
+ * all of that: then the segment is to be walked through once.
+ */
+export async function segmentsWithIndex(
+  sql: SqlRunner,
+  names: Names,
+  segments: readonly LogSegment[],
+): Promise<ReadonlySet<bigint>> {
+  if (segments.length === 0) return new Set();
+  const c = new Conditions();
+  const list = segments.map((segment) => `(${segment.first}::bigint, ${c.parameter(segmentTable(names, segment))})`);
+  const rows = await sql.query(
+    `select s.first from (values ${list.join(", ")}) s (first, name)
+     where exists (select from pg_index x join pg_class i on i.oid = x.indexrelid join pg_am a on a.oid = i.relam and a.amname = 'gin'
+       where x.indrelid = to_regclass(s.name) and x.indisvalid and pg_get_indexdef(x.indexrelid) like '%>> ${BUCKET_BITS}%')`,
+    c.params,
+  );
+  return new Set(rows.map(([first]) => BigInt(first!)));
 }
 
 /** Which rows of a segment are wanted. */

@@ -5,7 +5,7 @@ import { epochMs, listedColumns } from "./log-message.ts";
 import { logSegments } from "./log-segments.ts";
 import { isIndexed } from "./look-up.ts";
 import { messageInfo, messagesAt, ownInfo, rowsAt } from "./message-info.ts";
-import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { IN_ORDER, patient, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 import { logPart } from "./search-log.ts";
 import {
@@ -23,7 +23,7 @@ const LOOKED_AT = 20_000;
 
 /** A page of messages, by the statements that find them soonest. */
 export function search(transactions: PlannedTransactions, names: Names, query: MessageSearch): Promise<MessagePage> {
-  return transactions.read(IN_ORDER, (sql) => searchPage(query, partsOf({ sql, names, query }), LOOKED_AT));
+  return transactions.read(patient(IN_ORDER), (sql) => searchPage(query, partsOf({ sql, names, query }), LOOKED_AT));
 }
 
 function partsOf(scope: SearchScope): SearchPart[] {

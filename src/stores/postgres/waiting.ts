@@ -3,7 +3,7 @@ import { laneOf } from "../../core/lane.ts";
 import { DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { firstSegment, OF_ONE } from "./backlogs.ts";
 import { infoSql, messageInfo, messagesAt, statusOver } from "./message-info.ts";
-import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { IN_ORDER, patient, type PlannedTransactions } from "./planned-transactions.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -18,7 +18,7 @@ export function readWaiting(
   noSuchRelay: (relay: string) => Error,
 ): Promise<MessageInfo[]> {
   const { relay, stream, key, limit = DEFAULT_PAGE, contents } = query;
-  return transactions.read(IN_ORDER, async (sql) => {
+  return transactions.read(patient(IN_ORDER), async (sql) => {
     const known = await sql.query(`select 1 from ${names.relay} where name = $1::text`, [relay]);
     if (known.length === 0) throw noSuchRelay(relay);
     const unread = await unreadSql(sql, names, relay, laneOf(key));

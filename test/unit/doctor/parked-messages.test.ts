@@ -7,7 +7,7 @@ async function found(parked: number, ...processes: Partial<RelayInfo["lanes"][nu
   const relays = async () => [{ name: "r", parked, lanes }];
   const store = { admin: { relays } } as unknown as Store;
   const check = commonChecks(store).find(({ name }) => name === "parked_messages")!;
-  return (await check.run(undefined as never)).map(({ severity, finding }) => `${severity}: ${finding}`);
+  return (await check.run()).map(({ severity, finding }) => `${severity}: ${finding}`);
 }
 
 const ten = { maxParked: 10 };
