@@ -1,4 +1,5 @@
 import type { DeadChoice, DeadFilter, LetterEdit, RewindTarget, Store } from "../core/contracts.ts";
+import type { Contracts } from "../core/event-map.ts";
 import type { Headers } from "../core/message.ts";
 import { shellWord } from "../core/pasted.ts";
 import { plural } from "../core/plain-words.ts";
@@ -11,6 +12,7 @@ import {
   ADMIN_ACTIONS,
   type LetterChoice,
 } from "./page-api.ts";
+import { requireFittingEdit } from "./edit-contract.ts";
 import { PageFailure } from "./page-failure.ts";
 import { positionOf, timeOf } from "./page-query.ts";
 import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
@@ -201,7 +203,7 @@ export async function carryOut(
   store: Store,
   request: ActionRequest,
   author: NewJob["author"],
-  jobs: RedriveJobs,
+  { jobs, contracts }: { jobs: RedriveJobs; contracts: Contracts | undefined },
 ): Promise<ActionAnswer> {
   const { action } = request;
   switch (action) {
@@ -209,7 +211,7 @@ export async function carryOut(
     case "discard":
       return tell(name, store, action, request, author, jobs);
     case "edit":
-      return edit(store, request, author);
+      return edit(store, request, author, contracts);
     case "pause":
     case "resume":
     case "drop":
@@ -263,7 +265,12 @@ async function rejectAsDone(store: Store, action: "requeue" | "discard", choice:
   );
 }
 
-async function edit(store: Store, request: ActionRequest, author: NewJob["author"]): Promise<ActionAnswer> {
+async function edit(
+  store: Store,
+  request: ActionRequest,
+  author: NewJob["author"],
+  contracts: Contracts | undefined,
+): Promise<ActionAnswer> {
   const { relay, position } = choiceOf(request);
   if (relay === undefined || position === undefined)
     throw new PageFailure(400, "Which letter? Give choice.relay and choice.position");
@@ -272,6 +279,8 @@ async function edit(store: Store, request: ActionRequest, author: NewJob["author
     ...(request.headers === undefined ? {} : { headers: jsonOf("headers", request.headers) as Headers }),
   };
   if (Object.keys(change).length === 0) throw new PageFailure(400, "Nothing is different");
+  const [letter] = contracts === undefined ? [] : await store.admin.dead({ relay, position, limit: 1 });
+  if (letter !== undefined) requireFittingEdit(contracts, letter, change);
   await store.admin.by(author).edit({ relay, position }, change);
   return { done: "The letter has new contents. The original is kept.", count: 1, job: null };
 }

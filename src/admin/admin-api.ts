@@ -1,5 +1,6 @@
 import type { DeadGroup, Store } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
+import { contractsOf } from "../core/event-map.ts";
 import { oneLook } from "../core/one-look.ts";
 import { checkList, diagnose } from "../doctor/diagnose.ts";
 import { actionRequest, carryOut, commandOf, previewAction, stopRequest } from "./admin-actions.ts";
@@ -99,7 +100,8 @@ export class AdminApi {
     const author = authorOf(visitor, request.actor, request.reason);
     if (author.reason === undefined && WITH_REASON.includes(action))
       throw new PageFailure(400, `Why? To ${action} needs a reason`, { fix: "Give reason" });
-    return carryOut(request.store, store, request, author, this.#jobs);
+    const contracts = contractsOf("createAdmin", this.#options.events);
+    return carryOut(request.store, store, request, author, { jobs: this.#jobs, contracts });
   }
 
   async #stop(body: unknown, visitor: Visitor): Promise<{ done: string }> {
