@@ -186,14 +186,15 @@ async function previewRelay(
       : asked(`Let relay ${name} skip ${waiting}?`, pending, "Their consumers never get them. This cannot be undone.");
   const { messages, estimated } = await store.admin.rewindPreview(name, target);
   if (messages === 0) {
-    const skipped = "What waits and was enqueued before then is skipped: its consumers never get it.";
+    const skipped =
+      "What waits and was enqueued before then is skipped: its consumers never get it. This cannot be undone.";
     const notes = typeof target === "object" && pending > 0 ? [skipped] : [];
     return asked(`Rewind relay ${name}? No message would be sent again.`, 0, ...notes);
   }
   return asked(
     `Send ${estimated ? "about " : ""}${plural(messages, "message")} of relay ${name} again?`,
     messages,
-    "They are published again; an inbox drops what it has seen while its receipts last.",
+    "They are published again; an inbox drops what it has seen while its receipts last. This cannot be undone.",
   );
 }
 

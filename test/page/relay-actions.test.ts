@@ -37,6 +37,14 @@ describe.skipIf(slot.skipped || !hasPostgres())("actions on a relay for which no
       await carryOut(page, "Pause relay idle? Nothing waits now.", "Pause");
       await eventually(async () => expect(await relays()).toMatchObject([{ paused: true }]));
 
+      // Beside what was done stands what undoes it.
+      await page.getByRole("status").getByRole("button", { name: "Undo…" }).click(WAIT);
+      await carryOut(page, "Let relay idle go on? Nothing waits.", "Resume");
+      await eventually(async () => expect(await relays()).toMatchObject([{ paused: false }]));
+      await page.getByRole("button", { name: "Pause…" }).click(WAIT);
+      await carryOut(page, "Pause relay idle? Nothing waits now.", "Pause");
+      await eventually(async () => expect(await relays()).toMatchObject([{ paused: true }]));
+
       await page.getByRole("button", { name: "Resume" }).click(WAIT);
       await carryOut(page, "Let relay idle go on? Nothing waits.", "Resume");
       await eventually(async () => expect(await relays()).toMatchObject([{ paused: false }]));
@@ -57,7 +65,15 @@ describe.skipIf(slot.skipped || !hasPostgres())("actions on a relay for which no
       );
       await eventually(async () => expect(await relays()).toEqual([]));
       const { changes } = await scene.store.admin.changes({});
-      expect(changes.map(({ action }) => action)).toEqual(["drop", "rewind", "rewind", "resume", "pause"]);
+      expect(changes.map(({ action }) => action)).toEqual([
+        "drop",
+        "rewind",
+        "rewind",
+        "resume",
+        "pause",
+        "resume",
+        "pause",
+      ]);
       expect(complaints).toEqual([]);
     } finally {
       await context.close();

@@ -16,7 +16,7 @@ test("a feed ends after some minutes, so that a right that was withdrawn ends it
   const text = (await live()).text();
   isAllowed = false;
   await vi.advanceTimersByTimeAsync(4 * 60_000);
-  expect(await Promise.race([text, "open"])).toBe("open");
+  expect(await Promise.race([text, Promise.resolve("open")])).toBe("open");
   await vi.advanceTimersByTimeAsync(2 * 60_000);
   // The page asks anew at once, with what it may see by now.
   expect(await text).toMatch(/event: again\ndata: \n\n$/);
