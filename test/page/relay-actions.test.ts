@@ -98,8 +98,8 @@ describe.skipIf(slot.skipped || !hasPostgres())("actions on a relay for which no
       });
       await page.getByRole("button", { name: "Requeue", exact: true }).click();
       const dialog = page.getByRole("dialog");
-      await dialog.getByText("Requeue 0 dead letters?").waitFor(WAIT);
-      expect(await dialog.getByRole("button", { name: "Requeue 0 letters" }).isDisabled()).toBe(true);
+      await dialog.getByText("No such dead letter is left to requeue.").waitFor(WAIT);
+      expect(await dialog.getByRole("button", { name: "Requeue them" }).isDisabled()).toBe(true);
     } finally {
       await context.close();
     }

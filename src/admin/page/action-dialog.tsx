@@ -146,7 +146,7 @@ function isLetters({ action }: Pick<ActionRequest, "action">): boolean {
 
 /** The button says what happens, with the number. */
 function sure(action: ActionRequest["action"], { count, more }: ActionPreview): string {
-  const letters = count === null ? "them" : `${more ? "more than " : ""}${plural(count, "letter")}`;
+  const letters = count === null || count === 0 ? "them" : `${more ? "more than " : ""}${plural(count, "letter")}`;
   const words: Readonly<Record<ActionRequest["action"], string>> = {
     requeue: `Requeue ${letters}`,
     discard: `Discard ${letters}`,
