@@ -1,16 +1,12 @@
 import type { DeadChoice, DeadFilter, LetterEdit, RewindTarget, Store } from "../core/contracts.ts";
+import type { Contracts } from "../core/event-map.ts";
 import type { Headers } from "../core/message.ts";
 import { shellWord } from "../core/pasted.ts";
 import { plural } from "../core/plain-words.ts";
 import { isLive } from "../core/live-processes.ts";
 import { printable } from "../core/printable.ts";
-import {
-  type ActionAnswer,
-  type ActionPreview,
-  type ActionRequest,
-  ADMIN_ACTIONS,
-  type LetterChoice,
-} from "./page-api.ts";
+import { type ActionAnswer, type ActionPreview, type ActionRequest, type LetterChoice } from "./page-api.ts";
+import { requireFittingEdit } from "./edit-contract.ts";
 import { PageFailure } from "./page-failure.ts";
 import { positionOf, timeOf } from "./page-query.ts";
 import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
@@ -18,63 +14,6 @@ import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
 /** Letters are counted up to here before a question is asked. */
 const COUNTED = 10_000;
 const SEE_WHO = "Another person has dealt with it. Look at Changes to see who";
-const MOST_PER_SECOND = 10_000;
-const CHOICE_FIELDS = ["relay", "stream", "type", "key", "id", "position", "group", "all"];
-const FIELDS = [
-  "action",
-  "store",
-  "relay",
-  "choice",
-  "atMost",
-  "perSecond",
-  "to",
-  "payload",
-  "headers",
-  "actor",
-  "reason",
-];
-
-/** The fields of an action, each of the right type, or 400. */
-export function actionRequest(value: unknown): ActionRequest {
-  const fields = objectOf(value, "The request", FIELDS);
-  const action = ADMIN_ACTIONS.find((one) => one === fields["action"]);
-  if (action === undefined) throw new PageFailure(400, "There is no such action", { fix: ADMIN_ACTIONS.join(", ") });
-  for (const name of ["store", "relay", "to", "payload", "headers", "actor", "reason"]) {
-    if (fields[name] !== undefined && typeof fields[name] !== "string") throw notA(name, "a text");
-  }
-  if (typeof fields["store"] !== "string") throw notA("store", "a text");
-  for (const [name, most] of [
-    ["atMost", Number.MAX_SAFE_INTEGER],
-    ["perSecond", MOST_PER_SECOND],
-  ] as const) {
-    const number = fields[name];
-    if (number !== undefined && !(Number.isInteger(number) && (number as number) >= 1 && (number as number) <= most))
-      throw notA(name, `a whole number from 1 to ${most}`);
-  }
-  if (fields["choice"] !== undefined) {
-    const choice = objectOf(fields["choice"], "choice", CHOICE_FIELDS);
-    for (const [name, one] of Object.entries(choice))
-      if (name === "all" ? one !== true : typeof one !== "string") throw notA(`choice.${name}`, "a text");
-  }
-  for (const [name, most] of [
-    ["actor", 100],
-    ["reason", 500],
-  ] as const) {
-    if (((fields[name] as string | undefined)?.length ?? 0) > most) throw notA(name, `at most ${most} characters long`);
-  }
-  return fields as unknown as ActionRequest;
-}
-
-function objectOf(value: unknown, what: string, known: readonly string[]): Record<string, unknown> {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw notA(what, "an object");
-  const unknown = Object.keys(value).find((name) => !known.includes(name));
-  if (unknown !== undefined) throw new PageFailure(400, `${what} has no field "${unknown.slice(0, 50)}"`);
-  return value as Record<string, unknown>;
-}
-
-function notA(name: string, what: string): PageFailure {
-  return new PageFailure(400, `${name} must be ${what}`, { fix: `Correct ${name}` });
-}
 
 /** What would happen, in words, with the number in it and the command that does the same. */
 export async function previewAction(store: Store, request: ActionRequest, several: boolean): Promise<ActionPreview> {
@@ -103,10 +42,14 @@ async function previewLetters(
   several: boolean,
 ): Promise<ActionPreview> {
   const filter = filterOf(choiceOf(request));
-  const letters = await store.admin.dead({ ...filter, limit: COUNTED });
+  const letters = await store.admin.dead({ ...filter, limit: COUNTED, contents: false });
   const count = letters.length;
   const more = count === COUNTED;
   const keys = new Set(letters.map(({ stream, key, id }) => JSON.stringify([stream, key ?? id]))).size;
+  if (count === 0) {
+    const question = `No such dead letter is left to ${action}.`;
+    return { question, count, more, command: commandOf(request, several), notes: [] };
+  }
   const which = `${more ? "more than " : ""}${plural(count, "dead letter")}`;
   const question = action === "requeue" ? `Requeue ${which}?` : `Give up ${which} for good?`;
   const notes =
@@ -141,34 +84,46 @@ async function previewRelay(
   if (relay === undefined) throw new PageFailure(404, `There is no relay "${printable(name).slice(0, 100)}"`);
   const { pending, dead } = relay;
   const command = commandOf(request, several);
-  const about = relay.pendingEstimated ? "about " : "";
-  const waiting = `${about}${plural(pending, "message")}`;
-  if (action === "pause") {
-    const notes = ["Its processes finish what they hold and wait. Messages go on being written, and wait."];
-    return { question: `Pause relay ${name}? ${waiting} would wait.`, count: pending, more: false, command, notes };
-  }
-  if (action === "resume")
-    return { question: `Let relay ${name} go on with ${waiting}?`, count: pending, more: false, command, notes: [] };
-  if (action === "drop") {
-    const question = `Drop relay ${name} with its place in the log, ${waiting} and ${plural(dead, "dead letter")}?`;
-    const notes = ["Started again, it begins anew. This cannot be undone."];
-    return { question, count: pending + dead, more: false, command, notes };
-  }
-  const target = targetOf(request.to);
-  if (target === "now") {
-    const notes = ["Their consumers never get them. This cannot be undone."];
-    return { question: `Let relay ${name} skip ${waiting}?`, count: pending, more: false, command, notes };
-  }
-  const { messages, estimated } = await store.admin.rewindPreview(name, target);
-  const number = `${estimated ? "about " : ""}${plural(messages, "message")}`;
-  const notes = ["They are published again; an inbox drops what it has seen while its receipts last."];
-  return {
-    question: `Send ${number} of relay ${name} again?`,
-    count: messages,
+  const waiting = pending === 0 ? null : `${relay.pendingEstimated ? "about " : ""}${plural(pending, "message")}`;
+  const asked = (question: string, count: number, ...notes: string[]): ActionPreview => ({
+    question,
+    count,
     more: false,
     command,
     notes,
-  };
+  });
+  if (action === "pause") {
+    const question = `Pause relay ${name}? ${waiting === null ? "Nothing waits now" : `${waiting} would wait`}.`;
+    const note = "Its processes finish what they hold and wait. Messages go on being written, and wait.";
+    return asked(question, pending, note);
+  }
+  if (action === "resume")
+    return asked(`Let relay ${name} go on${waiting === null ? "? Nothing waits." : ` with ${waiting}?`}`, pending);
+  if (action === "drop") {
+    const lost = [waiting, dead === 0 ? null : plural(dead, "dead letter")].filter((part) => part !== null);
+    const question =
+      lost.length === 0
+        ? `Drop relay ${name} with its place in the log? Nothing waits, and it has no dead letters.`
+        : `Drop relay ${name} with its place in the log and ${lost.join(" and ")}?`;
+    return asked(question, pending + dead, "Started again, it begins anew. This cannot be undone.");
+  }
+  const target = targetOf(request.to);
+  if (target === "now")
+    return waiting === null
+      ? asked(`Let relay ${name} go on from now? Nothing waits, so it skips nothing.`, 0)
+      : asked(`Let relay ${name} skip ${waiting}?`, pending, "Their consumers never get them. This cannot be undone.");
+  const { messages, estimated } = await store.admin.rewindPreview(name, target);
+  if (messages === 0) {
+    const skipped =
+      "What waits and was enqueued before then is skipped: its consumers never get it. This cannot be undone.";
+    const notes = typeof target === "object" && pending > 0 ? [skipped] : [];
+    return asked(`Rewind relay ${name}? No message would be sent again.`, 0, ...notes);
+  }
+  return asked(
+    `Send ${estimated ? "about " : ""}${plural(messages, "message")} of relay ${name} again?`,
+    messages,
+    "They are published again; an inbox drops what it has seen while its receipts last. This cannot be undone.",
+  );
 }
 
 /** Carries an action out; says in words what was done. */
@@ -177,7 +132,7 @@ export async function carryOut(
   store: Store,
   request: ActionRequest,
   author: NewJob["author"],
-  jobs: RedriveJobs,
+  { jobs, contracts }: { jobs: RedriveJobs; contracts: Contracts | undefined },
 ): Promise<ActionAnswer> {
   const { action } = request;
   switch (action) {
@@ -185,7 +140,7 @@ export async function carryOut(
     case "discard":
       return tell(name, store, action, request, author, jobs);
     case "edit":
-      return edit(store, request, author);
+      return edit(store, request, author, contracts);
     case "pause":
     case "resume":
     case "drop":
@@ -228,7 +183,7 @@ async function tell(
 /** Two people may have the same letter open. The second order would do nothing, without a word about it. */
 async function rejectAsDone(store: Store, action: "requeue" | "discard", choice: DeadChoice): Promise<void> {
   if (choice.position === undefined) return;
-  const letters = await store.admin.dead({ ...filterOf(choice), limit: 2 });
+  const letters = await store.admin.dead({ ...filterOf(choice), limit: 2, contents: false });
   if (letters.length === 0 || letters.some(({ command }) => command !== action)) return;
   throw new PageFailure(
     409,
@@ -239,7 +194,12 @@ async function rejectAsDone(store: Store, action: "requeue" | "discard", choice:
   );
 }
 
-async function edit(store: Store, request: ActionRequest, author: NewJob["author"]): Promise<ActionAnswer> {
+async function edit(
+  store: Store,
+  request: ActionRequest,
+  author: NewJob["author"],
+  contracts: Contracts | undefined,
+): Promise<ActionAnswer> {
   const { relay, position } = choiceOf(request);
   if (relay === undefined || position === undefined)
     throw new PageFailure(400, "Which letter? Give choice.relay and choice.position");
@@ -248,6 +208,8 @@ async function edit(store: Store, request: ActionRequest, author: NewJob["author
     ...(request.headers === undefined ? {} : { headers: jsonOf("headers", request.headers) as Headers }),
   };
   if (Object.keys(change).length === 0) throw new PageFailure(400, "Nothing is different");
+  const [letter] = contracts === undefined ? [] : await store.admin.dead({ relay, position, limit: 1 });
+  if (letter !== undefined) requireFittingEdit(contracts, letter, change);
   await store.admin.by(author).edit({ relay, position }, change);
   return { done: "The letter has new contents. The original is kept.", count: 1, job: null };
 }

@@ -1,8 +1,10 @@
 import type { DeadGroup, Store } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
+import { contractsOf } from "../core/event-map.ts";
 import { oneLook } from "../core/one-look.ts";
 import { checkList, diagnose } from "../doctor/diagnose.ts";
-import { actionRequest, carryOut, commandOf, previewAction } from "./admin-actions.ts";
+import { actionRequest, stopRequest } from "./action-request.ts";
+import { carryOut, commandOf, previewAction } from "./admin-actions.ts";
 import type { Visitor } from "./admin-guard.ts";
 import type { AdminOptions } from "./admin-options.ts";
 import { findMessages, isIndexed, SEARCH_FIELDS } from "./find-messages.ts";
@@ -10,11 +12,12 @@ import type { LiveReadings } from "./live-readings.ts";
 import { blockedView, letterView, messageView } from "./message-views.ts";
 import { messageStory } from "./message-story.ts";
 import type * as Api from "./page-api.ts";
+import { WITH_REASON } from "./page-api.ts";
 import { placeOf, placeText } from "./page-places.ts";
 import { PageFailure } from "./page-failure.ts";
 import { PageQuery } from "./page-query.ts";
 import { RateLimit } from "./rate-limit.ts";
-import type { RedriveJobs } from "./redrive-jobs.ts";
+import type { NewJob, RedriveJobs } from "./redrive-jobs.ts";
 import { contentsOf, errorText, hideErrors } from "./shown-text.ts";
 
 const DOCTOR_EVERY_MS = 5000;
@@ -95,20 +98,18 @@ export class AdminApi {
       throw new PageFailure(403, "This page does not show whole bodies, so it cannot edit them", {
         fix: commandOf(request, this.#hasSeveral),
       });
-    const actor = visitor.actor ?? request.actor?.trim();
-    if (actor === undefined || actor === "") throw new PageFailure(400, "Who are you?", { fix: "Give actor" });
-    const reason = request.reason?.trim() ?? "";
-    if (reason === "" && (action === "discard" || action === "drop"))
-      throw new PageFailure(400, "Why? What is given up needs a reason", { fix: "Give reason" });
-    return carryOut(request.store, store, request, { actor, ...(reason === "" ? {} : { reason }) }, this.#jobs);
+    const author = authorOf(visitor, request.actor, request.reason);
+    if (author.reason === undefined && WITH_REASON.includes(action))
+      throw new PageFailure(400, `Why? To ${action} needs a reason`, { fix: "Give reason" });
+    const contracts = contractsOf("createAdmin", this.#options.events);
+    return carryOut(request.store, store, request, author, { jobs: this.#jobs, contracts });
   }
 
-  #stop(body: unknown, visitor: Visitor): { done: string } {
+  async #stop(body: unknown, visitor: Visitor): Promise<{ done: string }> {
     this.#requireRight(visitor, "requeue");
-    const job = typeof body === "object" && body !== null && "job" in body ? body.job : undefined;
-    if (typeof job !== "string") throw new PageFailure(400, "job must be a text");
-    this.#jobs.stop(job);
-    return { done: "It stops after the letter in hand." };
+    const { job, actor, reason } = stopRequest(body);
+    await this.#jobs.stop(job, authorOf(visitor, actor, reason));
+    return { done: "It is stopped. What was requeued stays so." };
   }
 
   #requireRight({ may }: Visitor, action: Api.AdminAction): void {
@@ -185,6 +186,7 @@ export class AdminApi {
       ...query.some(...LETTER_FILTERS),
       state,
       limit,
+      contents: false,
       ...(after === undefined ? {} : { after: placeOf(after) }),
     });
     const last = letters.length === limit ? letters.at(-1) : undefined;
@@ -209,7 +211,7 @@ export class AdminApi {
     const contents = contentsOf(name, letter, redact);
     const original = letter.edited ? await admin.original({ relay, position }) : null;
     const { stream, key } = letter;
-    const behind = key === null ? null : await admin.waiting({ relay, stream, key, limit: 50 });
+    const behind = key === null ? null : await admin.waiting({ relay, stream, key, limit: 50, contents: false });
     return {
       letter: letterView(name, letter),
       contents,
@@ -236,7 +238,7 @@ export class AdminApi {
   async #waiting(query: PageQuery): Promise<{ messages: Api.MessageView[] }> {
     this.#take(this.#cheap);
     const name = query.need("store");
-    const which = { relay: query.need("relay"), stream: query.need("stream"), key: query.need("key") };
+    const which = { relay: query.need("relay"), stream: query.need("stream"), key: query.need("key"), contents: false };
     const messages = await this.#storeOf(name).admin.waiting(which);
     return { messages: messages.map((message) => messageView(name, message)) };
   }
@@ -283,6 +285,14 @@ export class AdminApi {
     this.#firstSeen.set(key, known);
     return known;
   }
+}
+
+/** Who it is and why, as it is noted. The name of a login counts, whatever the request says. */
+function authorOf(visitor: Visitor, named: string | undefined, why: string | undefined): NewJob["author"] {
+  const actor = visitor.actor ?? named?.trim();
+  if (actor === undefined || actor === "") throw new PageFailure(400, "Who are you?", { fix: "Give actor" });
+  const reason = why?.trim() ?? "";
+  return { actor, ...(reason === "" ? {} : { reason }) };
 }
 
 function groupView(store: string, group: DeadGroup, several: boolean): Api.GroupView {

@@ -2,9 +2,9 @@ import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { isIP } from "node:net";
 import type { AdminOptions, AdminUser } from "./admin-options.ts";
 import { checkPermissions } from "./admin-options.ts";
+import { GuessLimit } from "./guess-limit.ts";
 import { ADMIN_ACTIONS, type AdminAction, PAGE_HEADER } from "./page-api.ts";
 import { PageFailure } from "./page-failure.ts";
-import { RateLimit } from "./rate-limit.ts";
 
 /** What the host knows of the connection; a `Request` has none of it. */
 export interface Connection {
@@ -31,8 +31,7 @@ const FORWARDED = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-i
 export class AdminGuard {
   readonly #options: AdminOptions;
   readonly #hosts: ReadonlySet<string>;
-  /** Guesses at the token, of all who try together. */
-  readonly #guesses = new RateLimit({ perSecond: 0.2, burst: 10 });
+  readonly #guesses = new GuessLimit();
 
   constructor(options: AdminOptions) {
     this.#options = options;
@@ -82,7 +81,7 @@ export class AdminGuard {
       return { actor: user.actor, may: all.filter((action) => own.includes(action)) };
     }
     if (token !== undefined) {
-      if (!this.#hasToken(request, token)) throw new PageFailure(401, "This page needs its token");
+      if (!this.#hasToken(request, token, connection)) throw new PageFailure(401, "This page needs its token");
       return { actor: null, may: all };
     }
     this.#requireThisMachine(request, connection);
@@ -90,11 +89,12 @@ export class AdminGuard {
   }
 
   /** A cookie for a right token; throws for a wrong one, more and more slowly. */
-  signIn(request: Request, given: unknown): string {
+  signIn(request: Request, given: unknown, connection: Connection | undefined): string {
     const { token } = this.#options;
     if (token === undefined) throw new PageFailure(400, "This page has no token");
-    this.#countGuess();
-    if (typeof given !== "string" || !isEqual(given, token)) throw new PageFailure(401, "That is not the token");
+    const from = connection?.remoteAddress;
+    if (typeof given !== "string" || !this.#guesses.token(from, given, () => isEqual(given, token)))
+      throw new PageFailure(401, "That is not the token");
     return this.#cookie(request, sessionOf(token, Date.now() + SESSION_MS), SESSION_MS / 1000);
   }
 
@@ -117,22 +117,18 @@ export class AdminGuard {
     }
   }
 
-  #hasToken(request: Request, token: string): boolean {
+  #hasToken(request: Request, token: string, connection: Connection | undefined): boolean {
+    const from = connection?.remoteAddress;
     const bearer = /^Bearer (.+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-    if (bearer !== undefined) {
-      if (isEqual(bearer, token)) return true;
-      this.#countGuess();
-      return false;
-    }
+    if (bearer !== undefined) return this.#guesses.token(from, bearer, () => isEqual(bearer, token));
     const cookies = (request.headers.get("cookie") ?? "").split(/; */);
-    return cookies.some(
-      (cookie) => cookie.startsWith(`${COOKIE}=`) && isSession(cookie.slice(COOKIE.length + 1), token),
+    const sessions = cookies.flatMap((cookie) =>
+      cookie.startsWith(`${COOKIE}=`) ? [cookie.slice(COOKIE.length + 1)] : [],
     );
-  }
-
-  #countGuess(): void {
-    const retryAfterMs = this.#guesses.take();
-    if (retryAfterMs > 0) throw new PageFailure(429, "Too many tokens were tried", { retryAfterMs });
+    // One that is over is no guess.
+    return sessions
+      .filter(isCurrent)
+      .some((session) => this.#guesses.session(from, session, () => isSession(session, token)));
   }
 
   #requireThisMachine({ headers }: Request, connection: Connection | undefined): void {
@@ -198,8 +194,17 @@ function sessionOf(token: string, endsAt: number): string {
   return `${endsAt}.${mac}`;
 }
 
+function endOf(session: string): number {
+  const [endsAt = ""] = session.split(".");
+  return /^\d{1,15}$/.test(endsAt) ? Number(endsAt) : 0;
+}
+
+function isCurrent(session: string): boolean {
+  const end = endOf(session);
+  return end > Date.now() && end <= Date.now() + SESSION_MS;
+}
+
 function isSession(value: string, token: string): boolean {
-  const [endsAt = "", mac = ""] = value.split(".");
-  const end = /^\d{1,15}$/.test(endsAt) ? Number(endsAt) : 0;
-  return end > Date.now() && end <= Date.now() + SESSION_MS && isEqual(mac, sessionOf(token, end).split(".")[1]!);
+  const [, mac = ""] = value.split(".");
+  return isCurrent(value) && isEqual(mac, sessionOf(token, endOf(value)).split(".")[1]!);
 }

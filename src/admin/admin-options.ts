@@ -1,5 +1,7 @@
 import type { Store } from "../core/contracts.ts";
 import { TxboxError } from "../core/errors.ts";
+import { contractsOf, type Events } from "../core/event-map.ts";
+import type { EventMap } from "../core/message.ts";
 import { rejectUnknownOptions, requireFunction, requireName } from "../core/options.ts";
 import { ADMIN_ACTIONS, type AdminAction } from "./page-api.ts";
 import type { RedactOption } from "./shown-text.ts";
@@ -27,6 +29,8 @@ export interface AdminOptions {
   permissions?: readonly AdminAction[];
   /** What is shown of bodies and headers. Fields named like secrets are masked whatever it gives. */
   redact?: RedactOption;
+  /** Contracts of messages: an edit that breaks one is refused, with what does not fit. */
+  events?: Events<EventMap>;
   /** Stands on top of the page. Default "txbox". */
   title?: string;
   /** The page's colour, such as "#b91c1c" for production: #rgb or #rrggbb. */
@@ -45,6 +49,7 @@ const KNOWN: readonly (keyof AdminOptions)[] = [
   "readOnly",
   "permissions",
   "redact",
+  "events",
   "title",
   "color",
   "prefix",
@@ -88,6 +93,7 @@ export function checkAdminOptions(options: AdminOptions): void {
   if (prefix !== undefined && !(typeof prefix === "string" && /^(?:\/[\w.~-]+)*\/?$/.test(prefix)))
     throw invalid("prefix", "must be a path such as /txbox", 'Set prefix: "/txbox"');
   checkTraceUrl(options.traceUrl);
+  contractsOf(OF, options.events);
 }
 
 export function checkPermissions(permissions: readonly unknown[]): void {

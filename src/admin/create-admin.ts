@@ -127,7 +127,7 @@ class AdminPage {
     if (name === "sign-in") {
       const body = await bodyOf(request);
       const token = typeof body === "object" && body !== null && "token" in body ? body.token : undefined;
-      return json({ done: "Signed in." }, 200, { "set-cookie": this.#guard.signIn(request, token) });
+      return json({ done: "Signed in." }, 200, { "set-cookie": this.#guard.signIn(request, token, connection) });
     }
     if (name === "sign-out") return json({ done: "Signed out." }, 200, { "set-cookie": this.#guard.signOut(request) });
     const visitor = await this.#guard.visitor(request, connection);

@@ -5,7 +5,10 @@ const ALIVE_MS = 15_000;
 /** What a slow page has not read yet, in bytes; above this, events are left out: the next one says all. */
 const MOST_BEHIND = 2_000_000;
 
-/** Server-sent events of the live readings; ends when the page goes, or with the signal. */
+/** After this time a page has to ask again, with what it may see by then. */
+const LASTS_MS = 5 * 60_000;
+
+/** Server-sent events of the live readings; ends when the page goes, after some minutes, or with the signal. */
 export function eventStream(readings: LiveReadings, ends: AbortSignal): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   let end = (): void => undefined;
@@ -23,8 +26,13 @@ export function eventStream(readings: LiveReadings, ends: AbortSignal): Readable
           end();
           controller.close();
         };
+        const over = setTimeout(() => {
+          send("event: again\ndata: \n\n");
+          close();
+        }, LASTS_MS).unref();
         end = () => {
           clearInterval(alive);
+          clearTimeout(over);
           stopListening();
           ends.removeEventListener("abort", close);
         };

@@ -1,5 +1,6 @@
-import type { MessageInfo, MessagePage, MessageSearch, MessageStatus, Store } from "../core/contracts.ts";
+import type { MessageSearch, MessageStatus, Store } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
+import { aggregateFilter, type GuessPlaces, guessedSearch } from "./guessed-search.ts";
 import type { MessagesAnswer } from "./page-api.ts";
 import { messageView } from "./message-views.ts";
 import { PageFailure } from "./page-failure.ts";
@@ -30,32 +31,33 @@ export function isIndexed(query: PageQuery): boolean {
   return ["id", "key", "aggregate", "correlation"].some((name) => query.text(name) !== undefined);
 }
 
-/** Messages of one store or of all, newest first. A store that is down is named and holds up no other. */
+/**
+ * Messages of one store or of all, newest first. A store that is down is named and holds up no other; the next page asks
+ * it again.
+ */
 export async function findMessages(
   stores: readonly (readonly [name: string, store: Store])[],
   query: PageQuery,
 ): Promise<MessagesAnswer> {
   const limit = query.integer("limit", { min: 1, max: 500, fallback: 100 });
-  const filters = filtersOf(query);
+  const filters = { ...filtersOf(query), limit, contents: false };
+  const word = query.text("q");
   const places = placesOf(query.text("after"));
   const answer: MessagesAnswer = { messages: [], next: null, lookedBackTo: null, missing: [] };
-  const next: Record<string, string> = {};
-  const asked = stores.filter(([name]) => places === undefined || places[name] !== undefined);
+  const next: Record<string, GuessPlaces | null> = {};
+  const asked = stores.filter(([name]) => places === undefined || Object.hasOwn(places, name));
   await Promise.all(
     asked.map(async ([name, store]) => {
+      const place = places?.[name] ?? null;
       try {
-        const after = places?.[name];
-        const page = await search(store, query.text("q"), {
-          ...filters,
-          limit,
-          ...(after === undefined ? {} : { after }),
-        });
+        const page = await guessedSearch(store, word, filters, place);
         answer.messages.push(...page.messages.map((message) => messageView(name, message)));
         if (page.next !== null) next[name] = page.next;
         const back = page.lookedBackTo?.getTime() ?? null;
         if (back !== null) answer.lookedBackTo = Math.max(back, answer.lookedBackTo ?? 0);
       } catch (error) {
-        if (asked.length === 1) throw error;
+        if (asked.length === 1 || error instanceof PageFailure) throw error;
+        next[name] = place;
         answer.missing.push({ store: name, error: errorText(describeError(error)) });
       }
     }),
@@ -87,39 +89,25 @@ function filtersOf(query: PageQuery): MessageSearch {
   };
 }
 
-/** `order:4711`, or the id alone. */
-function aggregateFilter(text: string): Pick<MessageSearch, "aggregateType" | "aggregateId"> {
-  const colon = text.indexOf(":");
-  if (colon <= 0 || colon === text.length - 1) return { aggregateId: text };
-  return { aggregateType: text.slice(0, colon), aggregateId: text.slice(colon + 1) };
-}
+type Places = Readonly<Record<string, GuessPlaces | null>>;
 
-/** A word of the search box may be anything: every index is asked, and when none knows it, it may be a type. */
-async function search(store: Store, word: string | undefined, filters: MessageSearch): Promise<MessagePage> {
-  const text = word?.trim() ?? "";
-  if (text === "") return store.admin.search(filters);
-  const { after: _, ...first } = filters;
-  const guesses: MessageSearch[] = [{ id: text }, { key: text }, { correlationId: text }, aggregateFilter(text)];
-  if (text.includes(":")) guesses.push({ aggregateId: text });
-  const found = new Map<string, MessageInfo>();
-  for (const guess of guesses) {
-    const { messages } = await store.admin.search({ ...first, ...guess });
-    for (const message of messages) found.set(JSON.stringify([message.id, message.relay]), message);
-  }
-  if (found.size === 0) return store.admin.search({ ...filters, type: text });
-  return { messages: [...found.values()], next: null, lookedBackTo: null };
-}
-
-function placesOf(after: string | undefined): Readonly<Record<string, string>> | undefined {
+/** The stores that have more, and where each goes on; null: at its beginning, because it gave no answer yet. */
+function placesOf(after: string | undefined): Places | undefined {
   if (after === undefined) return undefined;
   try {
     const places: unknown = JSON.parse(Buffer.from(after, "base64url").toString());
-    if (typeof places === "object" && places !== null) {
-      const texts = Object.entries(places).filter((entry): entry is [string, string] => typeof entry[1] === "string");
-      return Object.fromEntries(texts);
-    }
+    if (isRecord(places) && Object.values(places).every((place) => place === null || isTexts(place)))
+      return places as Places;
   } catch {
     // Said below.
   }
-  throw new PageFailure(400, "after is no place of a page before", { fix: "Use `next` of the answer before" });
+  throw new PageFailure(400, "after is no place of a page before");
+}
+
+function isTexts(value: unknown): boolean {
+  return isRecord(value) && Object.values(value).every((text) => typeof text === "string");
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

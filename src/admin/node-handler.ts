@@ -47,17 +47,28 @@ export function toNodeHandler(admin: AdminHandler): (request: NodeRequest, respo
 
 async function requestOf(request: NodeRequest, signal: AbortSignal): Promise<Request> {
   const { method = "GET", headers } = request;
-  const host = String(headers["host"] ?? "localhost");
+  const host = hostOf(headers);
   const scheme = request.socket.encrypted === true ? "https" : "http";
   const given = new Headers();
   for (const [name, value] of Object.entries(headers)) {
     if (value !== undefined && !name.startsWith(":")) given.set(name, Array.isArray(value) ? value.join(", ") : value);
   }
+  given.set("host", host);
   const path = request.originalUrl ?? request.url ?? "/";
   // A path such as //evil would be read as another host.
   const url = new URL(`${scheme}://${host}${path.startsWith("/") ? path.replace(/^\/{2,}/, "/") : "/"}`);
   if (method === "GET" || method === "HEAD") return new Request(url, { method, headers: given, signal });
   return new Request(url, { method, headers: given, body: new Uint8Array(await bodyOf(request)), signal });
+}
+
+/** By HTTP/2 the name stands in `:authority`. Without a name it is not known whether it is ours. */
+function hostOf(headers: NodeRequest["headers"]): string {
+  const [authority, host] = [headers[":authority"], headers["host"]].map((name) => (name === "" ? undefined : name));
+  const name = authority ?? host;
+  if (typeof name !== "string") throw new Error("There is no Host header and no :authority");
+  if (typeof host === "string" && host.toLowerCase() !== name.toLowerCase())
+    throw new Error("Host and :authority differ");
+  return name;
 }
 
 async function bodyOf(request: NodeRequest): Promise<Uint8Array> {

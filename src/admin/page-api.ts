@@ -13,6 +13,9 @@ export const ADMIN_ACTIONS: readonly AdminAction[] = [
   "drop",
 ];
 
+/** What is done to many messages, or cannot be undone: why it was done is asked for. */
+export const WITH_REASON: readonly AdminAction[] = ["discard", "edit", "pause", "rewind", "drop"];
+
 /** Sent with every request of the page; a form of another site cannot send it. */
 export const PAGE_HEADER = "x-txbox-page";
 

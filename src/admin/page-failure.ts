@@ -29,7 +29,12 @@ export function failureAnswer(error: unknown): FailureAnswer {
   }
   const code = errorCode(error);
   const text = errorText(error instanceof TxboxError ? error.message : describeError(error));
-  if (code === "invalid_option" || code === "invalid_message" || code === "payload_too_large")
+  if (
+    code === "invalid_option" ||
+    code === "invalid_message" ||
+    code === "invalid_payload" ||
+    code === "payload_too_large"
+  )
     return { status: 400, error: text, fix: null, retryAfterMs: undefined };
   if (code === "conflict") return { status: 409, error: text, fix: null, retryAfterMs: undefined };
   if (code === "not_found") return { status: 404, error: text, fix: null, retryAfterMs: undefined };

@@ -20,14 +20,17 @@ export class RateLimit {
 
   /** 0: go on. Otherwise how many milliseconds to wait before the next try. */
   take(): number {
+    const wait = this.wait();
+    if (wait === 0) this.#left -= 1;
+    return wait;
+  }
+
+  /** What `take` would give; takes nothing. */
+  wait(): number {
     const { perSecond, burst } = this.#allowance;
     const now = this.#now();
     this.#left = Math.min(burst, this.#left + ((now - this.#at) / 1000) * perSecond);
     this.#at = now;
-    if (this.#left >= 1) {
-      this.#left -= 1;
-      return 0;
-    }
-    return Math.ceil(((1 - this.#left) / perSecond) * 1000);
+    return this.#left >= 1 ? 0 : Math.ceil(((1 - this.#left) / perSecond) * 1000);
   }
 }

@@ -21,6 +21,8 @@ export interface NewJob {
 
 interface Job {
   view: JobView;
+  readonly store: Store;
+  readonly relay: string | undefined;
   readonly stopping: AbortController;
   readonly ended: Promise<void>;
 }
@@ -72,15 +74,23 @@ export class RedriveJobs {
       }
     };
     const { promise: ended, resolve } = Promise.withResolvers<void>();
-    this.#jobs.set(id, { view, stopping, ended });
+    this.#jobs.set(id, { view, store, relay: choice.relay, stopping, ended });
     void run().finally(resolve);
     return id;
   }
 
-  stop(id: string): void {
+  /** Stops it after the part in hand; noted under the name of who did it. */
+  async stop(id: string, author: NewJob["author"]): Promise<void> {
     const job = this.#jobs.get(id);
     if (job === undefined) throw new PageFailure(404, "There is no such redrive");
+    if (job.view.endedAt !== null || job.stopping.signal.aborted)
+      throw new PageFailure(409, "Nothing was changed: this redrive has ended, or was told to");
     job.stopping.abort();
+    await job.ended;
+    const { what, requeued } = job.view;
+    await job.store.admin
+      .by(author)
+      .noteStop({ what, requeued, ...(job.relay === undefined ? {} : { relay: job.relay }) });
   }
 
   async close(): Promise<void> {

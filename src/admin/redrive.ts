@@ -193,7 +193,7 @@ class Redrive {
   /** How many of these have not gone out yet; the others are forgotten. */
   async #underWay(open: Sent): Promise<number> {
     for (const part of inParts([...open.values()], MOST_IDS)) {
-      const found = await this.#admin.find({ ids: part.map(({ id }) => id), limit: 10_000 });
+      const found = await this.#admin.find({ ids: part.map(({ id }) => id), limit: 10_000, contents: false });
       const busy = new Set(
         found.flatMap(({ relay, id, stream, status }) =>
           ["pending", "processing", "retrying"].includes(status) ? [nameOf({ relay: relay ?? "", stream, id })] : [],
@@ -215,7 +215,8 @@ type Sent = Map<string, DeadLetter>;
 /** Pages of dead letters, in order. */
 async function* lettersOf(admin: Admin, filter: DeadFilter): AsyncGenerator<DeadLetter[]> {
   for (let after: DeadPlace | undefined; ;) {
-    const page = await admin.dead({ ...filter, limit: MOST_AT_ONCE, ...(after === undefined ? {} : { after }) });
+    const query = { ...filter, limit: MOST_AT_ONCE, contents: false };
+    const page = await admin.dead({ ...query, ...(after === undefined ? {} : { after }) });
     yield page;
     after = page.at(-1);
     if (page.length < MOST_AT_ONCE || after === undefined) return;

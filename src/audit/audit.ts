@@ -151,7 +151,8 @@ class AuditRun {
     const { streams, types } = this.#options;
     for (let after: DeadLetter | undefined; ;) {
       this.#options.signal?.throwIfAborted();
-      const page = await this.#from.dead({ relay, limit: LOOK_UP, ...(after === undefined ? {} : { after }) });
+      const query = { relay, limit: LOOK_UP, contents: false };
+      const page = await this.#from.dead({ ...query, ...(after === undefined ? {} : { after }) });
       for (const letter of page) {
         const { createdAt, stream, type } = letter;
         if (createdAt < since || createdAt >= until) continue;

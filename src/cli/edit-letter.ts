@@ -2,7 +2,9 @@ import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { buffer } from "node:stream/consumers";
 import type { Admin, DeadFilter, DeadLetter, DeadQuery, LetterEdit } from "../core/contracts.ts";
+import { requireFittingEdit } from "../admin/edit-contract.ts";
 import { describeError, TxboxError } from "../core/errors.ts";
+import { contractsOf } from "../core/event-map.ts";
 import type { Headers } from "../core/message.ts";
 import { adminBy, type AuthorValues } from "./author-flags.ts";
 import type { CliContext } from "./cli-context.ts";
@@ -28,7 +30,10 @@ export async function editLetter(context: CliContext, queries: readonly DeadQuer
     ...(headers === undefined ? {} : { headers: headersOf(await contentsOf(context, "--headers", headers)) }),
   };
   const admin = adminBy((await context.open()).store.admin, flags);
-  const { relay, id, position } = await theLetter(admin, query);
+  const letter = await theLetter(admin, query);
+  const { relay, id, position } = letter;
+  const { config } = await context.loadConfig();
+  requireFittingEdit(contractsOf("events", config.events), letter, change);
   await admin.edit({ relay, id, position }, change);
   const requeued = flags.requeue === true ? await admin.requeue({ relay, id, position }) : 0;
   context.output.result({ edited: id, relay, requeued }, () =>

@@ -1,5 +1,5 @@
 import { redrive, type RedriveProgress, type RedriveReport } from "../admin/redrive.ts";
-import type { DeadChoice } from "../core/contracts.ts";
+import type { Admin, DeadChoice } from "../core/contracts.ts";
 import { printable } from "../core/printable.ts";
 import { authorOf, type AuthorValues } from "./author-flags.ts";
 import type { CliContext } from "./cli-context.ts";
@@ -34,8 +34,20 @@ export async function redriveLetters(context: CliContext, choice: DeadChoice, fl
     ...(rounds === undefined ? {} : { rounds }),
     ...(by === undefined ? {} : { by }),
   });
+  if (report.stopped) await noteStop(store.admin, choice, by, report);
   context.output.result({ ...report }, () => reportText(report));
   return report.stopped || (report.diedAgain ?? 0) > 0 ? EXIT.failed : EXIT.ok;
+}
+
+async function noteStop(
+  admin: Admin,
+  choice: DeadChoice,
+  by: ReturnType<typeof authorOf>,
+  { requeued }: RedriveReport,
+): Promise<void> {
+  const { relay } = choice;
+  const stopped = { what: "txbox dead redrive", requeued, ...(relay === undefined ? {} : { relay }) };
+  await (by === undefined ? admin : admin.by(by)).noteStop(stopped);
 }
 
 function progressOf({ output }: CliContext): (progress: RedriveProgress) => void {

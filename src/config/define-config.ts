@@ -40,7 +40,7 @@ export interface TxboxConfig {
   relays?: Readonly<Record<string, RelayConfig>>;
   /** What `txbox reconcile` runs, by name. */
   reconcilers?: Readonly<Record<string, ReconcilerConfig>>;
-  /** What `txbox contracts export` writes down. */
+  /** What `txbox contracts export` writes down; an edit of a dead letter has to fit it. */
   events?: Events<EventMap>;
   /** Ends what this file opened; called when the command is done. */
   close?: () => Promise<void> | void;

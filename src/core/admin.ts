@@ -1,4 +1,4 @@
-import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName } from "./changes.ts";
+import type { Author, ChangePage, ChangeQuery, LetterEdit, LetterName, StoppedRedrive } from "./changes.ts";
 import type { AttemptError, ReceiptStatus } from "./contracts.ts";
 import type { Message } from "./message.ts";
 import type {
@@ -71,6 +71,8 @@ export interface MessageQuery {
   relay?: string;
   /** From 1 to 10,000. Default 100. */
   limit?: number;
+  /** False: without bodies, headers and the times of errors, for lists and counts; they come empty. Default true. */
+  contents?: boolean;
 }
 
 export interface RelayInfo {
@@ -197,6 +199,8 @@ export interface DeadQuery extends DeadFilter {
   after?: DeadPlace;
   /** From 1 to 10,000. Default 100. */
   limit?: number;
+  /** False: without bodies, headers and the times of errors, for lists and counts; they come empty. Default true. */
+  contents?: boolean;
 }
 
 /** Which dead letters a command is for: those that match every field of the filter, or all. */
@@ -368,6 +372,8 @@ export interface Admin {
   original(letter: LetterName): Promise<Message | null>;
   /** The same admin, whose changes are noted under this name. */
   by(author: Author): Admin;
+  /** Notes that a redrive was stopped: it runs outside the store, and what it has requeued stays so. */
+  noteStop(redrive: StoppedRedrive): Promise<void>;
   /** What was changed through an admin, and by whom. Each is written together with the change itself. */
   changes(query: ChangeQuery): Promise<ChangePage>;
   /**

@@ -32,7 +32,15 @@ export interface Author {
   redrive?: string;
 }
 
-export type ChangeAction = "requeue" | "discard" | "edit" | "pause" | "resume" | "rewind" | "drop" | "redrive";
+export type ChangeAction = "requeue" | "discard" | "edit" | "pause" | "resume" | "rewind" | "drop" | "redrive" | "stop";
+
+/** A redrive that was stopped before its end. */
+export interface StoppedRedrive {
+  relay?: string;
+  /** What it was, such as its command. */
+  what: string;
+  requeued: number;
+}
 
 /** What was changed, by whom and why. Kept for a year. */
 export interface Change {

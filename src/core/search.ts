@@ -23,8 +23,10 @@ export interface MessageSearch {
   until?: Date;
   /** `next` of the page before, of the same search. */
   after?: string;
-  /** From 1 to 1,000. Default 100. */
+  /** From 1 to 1,000. Default 100. A page of large messages ends sooner. */
   limit?: number;
+  /** False: without bodies, headers and the times of errors, for lists and counts; they come empty. Default true. */
+  contents?: boolean;
 }
 
 /** A page may be empty though others follow: it looks at so many messages and no more. */
@@ -45,6 +47,8 @@ export interface WaitingQuery {
   after?: bigint;
   /** From 1 to 1,000. Default 100. */
   limit?: number;
+  /** False: without bodies, headers and the times of errors, for lists and counts; they come empty. Default true. */
+  contents?: boolean;
 }
 
 /** What a consumer knows of a message. There is one only where there is a receipt. */

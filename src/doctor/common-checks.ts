@@ -75,7 +75,7 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
         const relays = (await admin.relays()).filter(({ dead }) => dead > 0);
         const symptoms: Symptom[] = [];
         for (const { name, dead } of relays) {
-          const [oldest] = await admin.dead({ relay: name, limit: 1 });
+          const [oldest] = await admin.dead({ relay: name, limit: 1, contents: false });
           const ageMs = oldest === undefined ? 0 : Date.now() - oldest.diedAt.getTime();
           if (ageMs < DAY_MS) continue;
           symptoms.push({
@@ -115,16 +115,26 @@ export function commonChecks({ admin }: Store): readonly HealthCheck[] {
   ];
 }
 
-/** Keys fall on lanes at random: one process may hold nearly all of what waits, so its own limit counts. */
+/**
+ * How many wait is known of all processes together, and each has a limit of its own. Keys fall on lanes at random: one
+ * process may hold nearly all of what waits. That one is full is sure only when so many do not fit below all limits.
+ */
 function nearlyFull({ name, parked, lanes }: RelayInfo): Symptom | undefined {
-  const limits = lanes.flatMap(({ owner, leaseMs, maxParked }) =>
-    owner !== null && leaseMs > 0 ? (maxParked ?? []) : [],
+  const limits = new Map(
+    lanes.flatMap(({ owner, leaseMs, maxParked = Number.POSITIVE_INFINITY }) =>
+      owner !== null && leaseMs > 0 ? [[owner, maxParked] as const] : [],
+    ),
   );
-  const limit = Math.min(...limits);
+  const limit = Math.min(...limits.values());
   if (parked < NEARLY_FULL * limit) return undefined;
+  const fitting = [...limits.values()].reduce((sum, most) => sum + most - 1, 0);
+  const which =
+    limits.size === 1
+      ? `\`maxParked\` is ${limit}`
+      : `its ${limits.size} processes together; \`maxParked\` of one is ${limit}`;
   return {
-    severity: parked < limit ? "warning" : "error",
-    finding: `Relay "${name}" has ${plural(parked, "message")} behind failed ones; \`maxParked\` is ${limit}`,
+    severity: parked > fitting ? "error" : "warning",
+    finding: `Relay "${name}" has ${plural(parked, "message")} behind failed ones${limits.size === 1 ? ";" : ","} ${which}`,
     consequence: "A process that holds so many takes no new messages, of any key, until enough have gone",
     fix: "See what fails: txbox blocked; txbox status. Mend the handler or the target, and they leave by themselves",
   };

@@ -38,7 +38,7 @@ describe.skipIf(slot.skipped || !hasPostgres())("a hostile client of the real se
       421,
     ],
     ["no Host", "GET /api/overview HTTP/1.1\nConnection: close\n\n", 400],
-    ["no Host, as HTTP/1.0", "GET /api/doctor HTTP/1.0\nX-Forwarded-For: 10.0.0.1\n\n", 403],
+    ["no Host, as HTTP/1.0", "GET /api/doctor HTTP/1.0\nX-Forwarded-For: 10.0.0.1\n\n", 400],
     [
       "two lines of Host",
       "GET /api/overview HTTP/1.1\nHost: evil.example\nHost: 127.0.0.1\nConnection: close\n\n",

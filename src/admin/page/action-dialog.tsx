@@ -1,22 +1,14 @@
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { shellWord } from "../../core/pasted.ts";
-import type { ActionAnswer, ActionPreview, ActionRequest } from "../page-api.ts";
+import { type ActionAnswer, type ActionPreview, type ActionRequest, WITH_REASON } from "../page-api.ts";
+import { rememberActor, rememberedActor } from "./actor.ts";
 import { type Asked, usePage } from "./page-context.ts";
 import { Command, Loading, Problem } from "./parts.tsx";
 import { post, type ServerError } from "./server.ts";
 import { plural, visible } from "./words.ts";
 
-const ACTOR = "txbox.actor";
 const RATES = ["1", "10", "100", "1000"];
-
-function remembered(): string {
-  try {
-    return localStorage.getItem(ACTOR) ?? "";
-  } catch {
-    return "";
-  }
-}
 
 /** Asks in words, with the number in it: who, why, and whether. */
 export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: string | undefined) => void }): VNode {
@@ -25,12 +17,12 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
   const box = useRef<HTMLDialogElement>(null);
   const [preview, setPreview] = useState<ActionPreview>();
   const [error, setError] = useState<ServerError>();
-  const [actor, setActor] = useState(session.actor ?? remembered());
+  const [actor, setActor] = useState(session.actor ?? rememberedActor());
   const [reason, setReason] = useState("");
   const [perSecond, setPerSecond] = useState("");
   const [busy, setBusy] = useState(false);
-  const needsReason = request.action === "discard" || request.action === "drop";
-  const isGrave = needsReason || request.action === "rewind";
+  const needsReason = WITH_REASON.includes(request.action);
+  const isGrave = ["discard", "drop", "rewind"].includes(request.action);
   useEffect(() => {
     box.current?.showModal();
     post<ActionPreview>("preview", request).then(setPreview, setError);
@@ -50,11 +42,7 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
     event.preventDefault();
     setBusy(true);
     setError(undefined);
-    try {
-      if (session.actor === null) localStorage.setItem(ACTOR, actor);
-    } catch {
-      // A browser that keeps nothing asks again next time.
-    }
+    if (session.actor === null) rememberActor(actor);
     try {
       const { done } = await post<ActionAnswer>("act", whole);
       asked.onDone?.();
@@ -141,7 +129,7 @@ export function ActionDialog({ asked, onEnd }: { asked: Asked; onEnd: (done: str
               id="ask-sure"
               type="submit"
               class={isGrave ? "grave" : "main"}
-              disabled={busy || preview.count === 0}
+              disabled={busy || (isLetters(request) && preview.count === 0)}
             >
               {busy ? "Working…" : sure(request.action, preview)}
             </button>
@@ -158,7 +146,7 @@ function isLetters({ action }: Pick<ActionRequest, "action">): boolean {
 
 /** The button says what happens, with the number. */
 function sure(action: ActionRequest["action"], { count, more }: ActionPreview): string {
-  const letters = count === null ? "them" : `${more ? "more than " : ""}${plural(count, "letter")}`;
+  const letters = count === null || count === 0 ? "them" : `${more ? "more than " : ""}${plural(count, "letter")}`;
   const words: Readonly<Record<ActionRequest["action"], string>> = {
     requeue: `Requeue ${letters}`,
     discard: `Discard ${letters}`,

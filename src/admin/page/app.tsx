@@ -12,7 +12,7 @@ import { type Asked, Page } from "./page-context.ts";
 import { Loading, Problem, Sign, Span } from "./parts.tsx";
 import { RelaysScreen } from "./relays-screen.tsx";
 import { go, href, type Route, type Screen, useRoute } from "./route.ts";
-import { get, post, type ServerError } from "./server.ts";
+import { get, isRefusal, post, type ServerError, SIGNED_OUT } from "./server.ts";
 import { StoryScreen } from "./story-screen.tsx";
 import { count, exactly, visible } from "./words.ts";
 
@@ -30,12 +30,16 @@ export function App(): VNode {
   const [error, setError] = useState<ServerError>();
   const load = (): void => {
     setError(undefined);
-    get<PageSession>("session").then(setSession, setError);
+    get<PageSession>("session").then(setSession, (failed: ServerError) => {
+      // What was shown before is not for this person any more.
+      if (isRefusal(failed)) setSession(undefined);
+      setError(failed);
+    });
   };
   useEffect(() => {
     load();
-    addEventListener("txbox-signed-out", load);
-    return () => removeEventListener("txbox-signed-out", load);
+    addEventListener(SIGNED_OUT, load);
+    return () => removeEventListener(SIGNED_OUT, load);
   }, []);
   useEffect(() => {
     const color = session?.color;
@@ -86,7 +90,7 @@ function Signed({ session, onSignOut }: { session: PageSession; onSignOut: () =>
   const live = useLive();
   const route = useRoute();
   const [asked, setAsked] = useState<Asked>();
-  const [done, setDone] = useState<string>();
+  const [done, setDone] = useState<Done>();
   const [help, setHelp] = useState(false);
   useEffect(() => listenToKeys({ onHelp: () => setHelp(true) }), []);
   const level = live.overview?.verdict.level;
@@ -96,7 +100,7 @@ function Signed({ session, onSignOut }: { session: PageSession; onSignOut: () =>
   }, [route, level, live.lostSince, session]);
   useEffect(() => {
     if (done === undefined) return undefined;
-    const timer = setTimeout(() => setDone(undefined), 8000);
+    const timer = setTimeout(() => setDone(undefined), done.undo === undefined ? 8000 : 30_000);
     return () => clearTimeout(timer);
   }, [done]);
   return (
@@ -110,19 +114,46 @@ function Signed({ session, onSignOut }: { session: PageSession; onSignOut: () =>
         <Shown route={route} />
       </main>
       <div class="done" role="status" aria-live="polite">
-        {done === undefined ? null : <p>{visible(done)}</p>}
+        {done === undefined ? null : <DoneWords done={done} onUndo={setAsked} />}
       </div>
       {asked === undefined ? null : (
         <ActionDialog
           asked={asked}
           onEnd={(words) => {
             setAsked(undefined);
-            if (words !== undefined) setDone(words);
+            if (words !== undefined) setDone({ words, undo: undoOf(asked, session) });
           }}
         />
       )}
       {help ? <Help onEnd={() => setHelp(false)} /> : null}
     </Page.Provider>
+  );
+}
+
+/** What was done, and what undoes it. */
+interface Done {
+  words: string;
+  undo: Asked | undefined;
+}
+
+/** A pause and its end undo each other. What else can be undone has its place elsewhere: a redrive is stopped, an edit is edited. */
+function undoOf({ request: { action, store, relay = "" } }: Asked, { may }: PageSession): Asked | undefined {
+  const opposite = action === "pause" ? "resume" : action === "resume" ? "pause" : undefined;
+  if (opposite === undefined || !may.includes(opposite)) return undefined;
+  const title = `${opposite === "pause" ? "Pause" : "Resume"} relay ${relay}`;
+  return { title, request: { action: opposite, store, relay } };
+}
+
+function DoneWords({ done: { words, undo }, onUndo }: { done: Done; onUndo: (asked: Asked) => void }): VNode {
+  return (
+    <p>
+      {visible(words)}{" "}
+      {undo === undefined ? null : (
+        <button type="button" onClick={() => onUndo(undo)}>
+          Undo…
+        </button>
+      )}
+    </p>
   );
 }
 

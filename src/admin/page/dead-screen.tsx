@@ -1,5 +1,4 @@
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
 import type { BlockedAnswer, BlockedView, ChangesAnswer, ChangeView, GroupsAnswer, GroupView } from "../page-api.ts";
 import { shellWord } from "../../core/pasted.ts";
 import { useFollowed } from "./followed.ts";
@@ -7,10 +6,11 @@ import { LettersView } from "./letters-view.tsx";
 import { useNow } from "./live.ts";
 import { Jobs } from "./overview-screen.tsx";
 import { relayNames, useMay, usePage } from "./page-context.ts";
+import { More, usePages } from "./pages.tsx";
 import { Choice, Command, Empty, Loading, Missing, Problem, Status, Text, Time } from "./parts.tsx";
 import { change, href, type Params } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
-import { get, type ServerError, useLoaded } from "./server.ts";
+import { useLoaded } from "./server.ts";
 import { count, plural, visible } from "./words.ts";
 
 const TABS = [
@@ -208,17 +208,14 @@ function Blocked({ params }: { params: Params }): VNode {
   const { session } = usePage();
   const now = useNow();
   const store = params["store"] ?? session.stores[0] ?? "";
-  const { value, error, reload } = useLoaded<BlockedAnswer>("blocked", { store, relay: params["relay"], limit: "500" });
-  const [more, setMore] = useState<BlockedAnswer[]>([]);
-  const [failed, setFailed] = useState<ServerError>();
-  useFollowed(() => {
-    setMore([]);
-    reload();
-  }, "blockedKeys");
+  const asked = { store, relay: params["relay"], limit: "500" };
+  const { value, error, reload } = useLoaded<BlockedAnswer>("blocked", asked);
+  const all = usePages("blocked", asked, value);
+  useFollowed(reload, "blockedKeys");
   if (error !== undefined && value === undefined) return <Problem error={error} onRetry={reload} />;
   if (value === undefined) return <Loading />;
-  const keys = [value, ...more].flatMap((page) => page.keys);
-  const next = [value, ...more].at(-1)?.next ?? null;
+  const { next } = all;
+  const keys = all.pages.flatMap((page) => page.keys);
   if (keys.length === 0) {
     return (
       <Empty title="No key is blocked.">
@@ -266,7 +263,6 @@ function Blocked({ params }: { params: Params }): VNode {
           ? ", all tried again by themselves."
           : `${held === keys.length ? "" : `, ${count(held)} of them`} until a dead letter is requeued or discarded.`}
       </p>
-      {failed === undefined ? null : <Problem error={failed} />}
       <Rows
         label="Blocked keys"
         items={keys}
@@ -281,22 +277,10 @@ function Blocked({ params }: { params: Params }): VNode {
               )
         }
       />
-      <p class="foot">
-        {next === null ? null : (
-          <button
-            type="button"
-            onClick={() =>
-              void get<BlockedAnswer>("blocked", { store, relay: params["relay"], limit: "500", after: next }).then(
-                (page) => setMore((before) => [...before, page]),
-                setFailed,
-              )
-            }
-          >
-            Show more
-          </button>
-        )}{" "}
+      <div class="foot">
+        <More of={all} words="Show more" />{" "}
         <Command text={session.stores.length > 1 ? `txbox blocked --store ${shellWord(store)}` : "txbox blocked"} />
-      </p>
+      </div>
     </>
   );
 }

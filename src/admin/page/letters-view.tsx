@@ -1,15 +1,16 @@
 import type { VNode } from "preact";
-import { useCallback, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { LetterAnswer, LetterChoice, LettersAnswer, LetterView } from "../page-api.ts";
 import { ContentsView } from "./contents-view.tsx";
 import { useFollowed } from "./followed.ts";
 import { useNow } from "./live.ts";
 import { MessageRows } from "./messages-screen.tsx";
 import { useMay, usePage } from "./page-context.ts";
+import { More, usePages } from "./pages.tsx";
 import { Empty, Loading, Problem, Status, Text, Time } from "./parts.tsx";
 import { href, type Params } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
-import { get, type ServerError, useLoaded } from "./server.ts";
+import { useLoaded } from "./server.ts";
 import { plural } from "./words.ts";
 
 /** How often a letter is asked for that waits for its relay, or may die again. */
@@ -29,15 +30,9 @@ function Letters({ params }: { params: Params }): VNode {
   const { relay, group, state = "dead" } = params;
   const asked = { store, relay, group, state };
   const { value, error, reload } = useLoaded<LettersAnswer>("letters", asked);
-  const [more, setMore] = useState<LettersAnswer[]>([]);
-  const [failed, setFailed] = useState<ServerError>();
-  const refresh = useCallback((): void => {
-    setMore([]);
-    reload();
-  }, [reload]);
-  const letters = value === undefined ? [] : [value, ...more].flatMap((page) => page.letters);
-  useFollowed(refresh, "dead", letters.some(({ command }) => command !== null) ? UNDER_WAY_MS : undefined);
-  const next = (more.at(-1) ?? value)?.next ?? null;
+  const all = usePages("letters", asked, value);
+  const letters = all.pages.flatMap((page) => page.letters);
+  useFollowed(reload, "dead", letters.some(({ command }) => command !== null) ? UNDER_WAY_MS : undefined);
   const choice: LetterChoice = {
     ...(relay === undefined ? {} : { relay }),
     ...(group === undefined ? { all: true } : { group }),
@@ -46,7 +41,7 @@ function Letters({ params }: { params: Params }): VNode {
     ask({
       title: action === "requeue" ? "Requeue dead letters" : "Discard dead letters",
       request: { action, store, choice: one },
-      onDone: refresh,
+      onDone: reload,
     });
   const oneOf = ({ relay: of, position }: LetterView): LetterChoice => ({ relay: of, position });
   const [first] = letters;
@@ -123,7 +118,6 @@ function Letters({ params }: { params: Params }): VNode {
         </div>
       )}
       {error === undefined ? null : <Problem error={error} onRetry={reload} />}
-      {failed === undefined ? null : <Problem error={failed} />}
       {value === undefined && error === undefined ? <Loading /> : null}
       {value !== undefined && letters.length === 0 ? (
         <Empty title={state === "dead" ? "None left of these." : `No letter is ${state}.`}>
@@ -143,20 +137,10 @@ function Letters({ params }: { params: Params }): VNode {
           }
         />
       )}
-      {next === null ? null : (
-        <p class="foot">
-          <button
-            type="button"
-            onClick={() =>
-              void get<LettersAnswer>("letters", { ...asked, after: next }).then(
-                (page) => setMore((before) => [...before, page]),
-                setFailed,
-              )
-            }
-          >
-            Show more
-          </button>
-        </p>
+      {all.next === null ? null : (
+        <div class="foot">
+          <More of={all} words="Show more" />
+        </div>
       )}
     </>
   );

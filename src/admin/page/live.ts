@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
-import type { History, Overview } from "../page-api.ts";
+import type { History, Overview, PageSession } from "../page-api.ts";
 import { folder } from "./route.ts";
+import { get, isRefusal, SIGNED_OUT } from "./server.ts";
 
 export interface Live {
   overview: Overview | undefined;
@@ -30,12 +31,18 @@ export function useLive(): Live {
       source = new EventSource(`${folder}api/live`);
       source.addEventListener("overview", ({ data }) => heard({ overview: JSON.parse(data as string) as Overview }));
       source.addEventListener("history", ({ data }) => heard({ history: JSON.parse(data as string) as History }));
+      // The server wants to see again who it is.
+      source.addEventListener("again", open);
       source.addEventListener("error", () => {
         lost();
-        if (source?.readyState !== EventSource.CLOSED) return;
-        clearTimeout(again);
-        again = setTimeout(open, AGAIN_MS);
+        if (source?.readyState === EventSource.CLOSED) void refused();
       });
+    };
+    /** The server answers, but does not let this page listen: the session may be over, or the right to see it. */
+    const refused = async (): Promise<void> => {
+      clearTimeout(again);
+      if (await isSignedOut()) dispatchEvent(new Event(SIGNED_OUT));
+      again = setTimeout(open, AGAIN_MS);
     };
     const watch = setInterval(() => {
       if (document.hidden || Date.now() - heardAt <= SILENT_MS) return;
@@ -58,6 +65,14 @@ export function useLive(): Live {
     };
   }, []);
   return live;
+}
+
+async function isSignedOut(): Promise<boolean> {
+  try {
+    return (await get<PageSession>("session")).tokenNeeded;
+  } catch (error) {
+    return isRefusal(error);
+  }
 }
 
 /** The time, again and again: for how long ago something was. */

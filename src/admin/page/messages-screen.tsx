@@ -1,12 +1,13 @@
 import type { VNode } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { MessagesAnswer, MessageView } from "../page-api.ts";
 import { useNow } from "./live.ts";
 import { relayNames, usePage } from "./page-context.ts";
+import { More, usePages } from "./pages.tsx";
 import { Choice, Empty, Loading, Missing, Problem, Status, Text, Time } from "./parts.tsx";
 import { change, href, type Params } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
-import { get, type ServerError, useLoaded } from "./server.ts";
+import { useLoaded } from "./server.ts";
 import { exactly, plural, visible } from "./words.ts";
 
 const STATUSES = ["scheduled", "pending", "processing", "published", "retrying", "dead"];
@@ -39,20 +40,9 @@ export function MessagesScreen({ params }: { params: Params }): VNode {
     ...Object.fromEntries(TEXTS.map((name) => [name, params[name]])),
   };
   const first = useLoaded<MessagesAnswer>("messages", asked);
-  const [more, setMore] = useState<MessagesAnswer[]>([]);
-  const [error, setError] = useState<ServerError>();
-  useEffect(() => setMore([]), [JSON.stringify(asked)]);
-  const pages = first.value === undefined ? [] : [first.value, ...more];
-  const messages = pages.flatMap((page) => page.messages);
-  const last = pages.at(-1);
-  const further = async (): Promise<void> => {
-    try {
-      const page = await get<MessagesAnswer>("messages", { ...asked, after: last?.next ?? "" });
-      setMore((before) => [...before, page]);
-    } catch (failed) {
-      setError(failed as ServerError);
-    }
-  };
+  const all = usePages("messages", asked, first.value);
+  const messages = all.pages.flatMap((page) => page.messages);
+  const last = all.pages.at(-1);
   const isFiltered = Object.values(asked).some((value) => value !== undefined && value !== "");
   return (
     <>
@@ -104,27 +94,22 @@ export function MessagesScreen({ params }: { params: Params }): VNode {
         )}
       </div>
       {first.error === undefined ? null : <Problem error={first.error} onRetry={first.reload} />}
-      {error === undefined ? null : <Problem error={error} />}
       {first.value === undefined && first.error === undefined ? <Loading /> : null}
       {last === undefined ? null : (
         <>
           <Missing missing={last.missing} />
           {messages.length === 0 ? (
-            <NothingFound isFiltered={isFiltered} />
+            <NothingFound isFiltered={isFiltered} hasMore={last.next !== null} />
           ) : (
             <MessageRows messages={messages} severalStores={session.stores.length > 1} />
           )}
-          <p class="faint foot">
+          <div class="faint foot">
             {messages.length === 0
               ? ""
               : `${plural(messages.length, "row")}, one for each message and relay, newest first. `}
             {last.lookedBackTo === null ? "" : `Looked back to ${exactly(last.lookedBackTo)}. `}
-            {last.next === null ? null : (
-              <button type="button" onClick={() => void further()}>
-                Look further back
-              </button>
-            )}
-          </p>
+            <More of={all} words="Look further back" />
+          </div>
         </>
       )}
     </>
@@ -168,7 +153,14 @@ function TextFilter(): VNode {
   );
 }
 
-function NothingFound({ isFiltered }: { isFiltered: boolean }): VNode {
+function NothingFound({ isFiltered, hasMore }: { isFiltered: boolean; hasMore: boolean }): VNode {
+  if (hasMore) {
+    return (
+      <Empty title="Nothing found so far.">
+        <p>Only a part was looked at yet. Look further back, or narrow it down.</p>
+      </Empty>
+    );
+  }
   if (isFiltered) {
     return (
       <Empty title="No message fits.">

@@ -1,12 +1,14 @@
 import type { VNode } from "preact";
+import { useState } from "preact/hooks";
 import type { Cause, ConsumerView, History, HistorySeries, JobView, Overview, RelayView } from "../page-api.ts";
+import { rememberedActor } from "./actor.ts";
 import { Chart, type Line } from "./chart.tsx";
 import { useNow } from "./live.ts";
 import { useMay, usePage } from "./page-context.ts";
-import { Command, Empty, Loading, Sign, Span, Spark, Text, Time } from "./parts.tsx";
+import { Command, Empty, Loading, Problem, Sign, Span, Spark, Text, Time } from "./parts.tsx";
 import { href, hrefOf } from "./route.ts";
 import { type Column, Rows } from "./rows.tsx";
-import { post } from "./server.ts";
+import { post, type ServerError } from "./server.ts";
 import { count, formatMs, rate, visible } from "./words.ts";
 
 /** Whether messages leave; if not, which relay or consumer, since when, why, and what to do. */
@@ -143,15 +145,30 @@ export function Jobs({ jobs }: { jobs: readonly JobView[] }): VNode | null {
             </span>
             {job.of === null ? null : <progress max={job.of} value={job.requeued} aria-label="Letters requeued" />}
             <span class="faint">by {visible(job.actor)}</span>
-            {job.endedAt === null && may("requeue") ? (
-              <button type="button" onClick={() => void post("stop", { job: job.id })}>
-                Stop
-              </button>
-            ) : null}
+            {job.endedAt === null && may("requeue") ? <StopJob job={job} /> : null}
           </li>
         ))}
       </ul>
     </section>
+  );
+}
+
+/** One click: what goes wrong should not go on while a form is filled in. Noted under the name that was given before. */
+function StopJob({ job }: { job: JobView }): VNode {
+  const { session } = usePage();
+  const [error, setError] = useState<ServerError>();
+  const actor = rememberedActor() || "(no name given)";
+  const stop = (): void => {
+    setError(undefined);
+    post("stop", { job: job.id, ...(session.actor === null ? { actor } : {}) }).catch(setError);
+  };
+  return (
+    <>
+      <button type="button" onClick={stop}>
+        Stop
+      </button>
+      {error === undefined ? null : <Problem error={error} />}
+    </>
   );
 }
 

@@ -22,6 +22,14 @@ export class ServerError extends Error {
 
 const DEADLINE_MS = 30_000;
 
+/** Said when the server does not know any more who this is. */
+export const SIGNED_OUT = "txbox-signed-out";
+
+/** The server knows who it is, or nothing of it, and shows nothing. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof ServerError && (error.status === 401 || error.status === 403);
+}
+
 async function ask<T>(path: string, init: RequestInit): Promise<T> {
   let response: Response;
   try {
@@ -30,8 +38,10 @@ async function ask<T>(path: string, init: RequestInit): Promise<T> {
     throw new ServerError(0, "The server of this page gives no answer", null);
   }
   const value: unknown = await response.json().catch(() => null);
-  if (response.ok) return value as T;
-  if (response.status === 401) dispatchEvent(new Event("txbox-signed-out"));
+  if (response.ok && value !== null) return value as T;
+  if (response.ok)
+    throw new ServerError(403, "Something else than the page answers: a login may be over", "Load the page again");
+  if (response.status === 401) dispatchEvent(new Event(SIGNED_OUT));
   const failure = value as Failure | null;
   throw new ServerError(
     response.status,

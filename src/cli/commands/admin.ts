@@ -61,6 +61,7 @@ export const adminCommand: Command = defineCommand({
       ...(flags.host === undefined ? {} : { hosts: flags.host }),
       ...(flags["read-only"] === true ? { readOnly: true } : {}),
       ...(flags["hide-bodies"] === true ? { redact: "hide" as const } : {}),
+      ...(config.events === undefined ? {} : { events: config.events }),
       ...(flags.title === undefined ? {} : { title: flags.title }),
       ...(flags.color === undefined ? {} : { color: flags.color }),
     });

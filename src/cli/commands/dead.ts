@@ -170,12 +170,14 @@ async function groups(context: CliContext, query: DeadGroupQuery): Promise<void>
   );
 }
 
-async function list(context: CliContext, { limit = 100, ...query }: DeadQuery): Promise<void> {
+async function list(context: CliContext, { limit = 100, ...asked }: DeadQuery): Promise<void> {
   const { output } = context;
+  // A table shows none of what may be long.
+  const query = { ...asked, ...(output.json ? {} : { contents: false }) };
   const { admin } = (await context.open()).store;
   const state = query.state ?? "dead";
   const first = await admin.dead({ ...query, limit: Math.min(PAGE, limit) });
-  if (first.length === 0 && Object.keys(query).length === 0) output.note(ELSEWHERE);
+  if (first.length === 0 && Object.keys(asked).length === 0) output.note(ELSEWHERE);
   if (limit <= PAGE || first.length < PAGE) {
     output.result({ dead: first.map(messageRecord) }, () =>
       first.length === 0 ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n` : deadTable(first),
@@ -276,7 +278,7 @@ async function tell(
 }
 
 async function countUpTo(admin: Admin, choice: DeadChoice): Promise<number> {
-  const filter = filterOf(choice);
+  const filter = { ...filterOf(choice), contents: false };
   const most = Math.min(choice.limit ?? Number.POSITIVE_INFINITY, COUNTED + 1);
   let count = 0;
   for await (const letters of pages(admin, filter, most, await admin.dead({ ...filter, limit: Math.min(PAGE, most) })))
@@ -296,7 +298,7 @@ async function relaysWithoutProcess(admin: Admin, choices: readonly DeadChoice[]
   for (const { name: relay } of idle) {
     for (const filter of choices.map(filterOf)) {
       if (filter.relay !== undefined && filter.relay !== relay) continue;
-      const [letter] = await admin.dead({ ...filter, relay, limit: 1 });
+      const [letter] = await admin.dead({ ...filter, relay, limit: 1, contents: false });
       if (letter === undefined || letter.command === null) continue;
       waiting.push(relay);
       break;

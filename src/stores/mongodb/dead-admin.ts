@@ -16,6 +16,7 @@ import { preparedEdit, type PreparedEdit } from "../shared/prepared-edit.ts";
 import type { Changes } from "./changes.ts";
 import { fillGroups } from "./dead-groups.ts";
 import { editUpdate, originalDocument } from "./edited-document.ts";
+import { listed } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { documentId, fieldsOf, numberOr } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -59,13 +60,14 @@ function placeOf({ position, stream, id }: DeadPlace): Place {
 }
 
 export async function listDead({ dead: letters }: Tables, query: DeadQuery): Promise<DeadLetter[]> {
-  const { limit = DEFAULT_PAGE } = query;
+  const { limit = DEFAULT_PAGE, contents = true } = query;
+  const left = contents ? {} : { projection: { payload: 0, payload_format: 0, headers: 0, errors: 0 } };
   const found: DeadLetter[] = [];
   let after = query.after === undefined ? undefined : placeOf(query.after);
   for (let looked = 0; looked < LOOKED_AT;) {
     const filter = deadFilter(query, query.state ?? "dead", { $in: [query.group, null] });
-    const rows = await letters.find({ ...filter, ...behind(after) }, { sort: IN_ORDER, limit });
-    const page = rows.map(letterOf);
+    const rows = await letters.find({ ...filter, ...behind(after) }, { sort: IN_ORDER, limit, ...left });
+    const page = rows.map((row) => letterOf(contents ? row : listed(row)));
     found.push(...page.filter(({ group }) => query.group === undefined || group === query.group));
     if (query.group === undefined || rows.length < limit || found.length >= limit) break;
     looked += rows.length;

@@ -2,6 +2,18 @@ import type { AttemptError, MessageInfo, MessageStatus } from "../../core/contra
 import type { Document } from "./mongodb-client.ts";
 import { fieldsOf, numberOr, presentable } from "./mongodb-document.ts";
 
+const CONTENTS = ["payload", "payload_format", "headers", "errors"];
+
+/** The last step of a read for a list: whatever may be long is left out, see `listed`. */
+export function withoutContents(contents = true): Document[] {
+  return contents ? [] : [{ $unset: CONTENTS }];
+}
+
+/** What is left out stands there empty. */
+export function listed(row: Document): Document {
+  return { ...row, payload: "", payload_format: "json", headers: {}, errors: [] };
+}
+
 /** A document of the outbox as people see it; `now` is the server's time. */
 export function messageInfo(row: Document): MessageInfo {
   const document = presentable(row);

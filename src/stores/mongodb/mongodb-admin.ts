@@ -2,13 +2,14 @@ import type { Admin, Author, MessageInfo, MessageQuery } from "../../core/contra
 import { TxboxError } from "../../core/errors.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readSamples } from "./mongodb-history.ts";
+import { stopNote } from "../shared/change-details.ts";
 import { checkedAdmin, DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
 import { Changes, listChanges, type ChangesOptions } from "./changes.ts";
 import { readConsumers, readReceiptsOf } from "./consumers.ts";
 import { commandDead, editLetter, listDead, originalOf } from "./dead-admin.ts";
 import { deadGroups } from "./dead-groups.ts";
-import { messageInfo } from "./message-info.ts";
+import { listed, messageInfo, withoutContents } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { noSuchRelay } from "./mongodb-errors.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -51,6 +52,8 @@ function adminBy(author: Author | undefined, options: AdminOptions): Admin {
     discard: (choice, onProgress) => commandDead(tables, changes, "discard", choice, onProgress),
     edit: (letter, change) => editLetter(tables, changes, letter, change),
     original: (letter) => originalOf(tables, letter),
+    noteStop: async (redrive) =>
+      void (await changes.make(stopNote(redrive), () => Promise.resolve({ answer: undefined, count: null }))),
     sent: (query) => readSent(tables, query),
     receipts: (query) => readReceipts(tables, query, receiptRetentionMs),
     receiptsOf: (messages) => readReceiptsOf(tables, messages),
@@ -82,8 +85,9 @@ async function find({ outbox }: Tables, query: MessageQuery): Promise<MessageInf
     { $sort: { position: 1 } },
     { $limit: query.limit ?? DEFAULT_PAGE },
     { $set: { now: "$$NOW" } },
+    ...withoutContents(query.contents),
   ]);
-  return rows.map(messageInfo);
+  return rows.map((row) => messageInfo(query.contents === false ? listed(row) : row));
 }
 
 async function requireRelay({ relays }: Tables, relay: string): Promise<void> {

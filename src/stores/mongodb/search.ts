@@ -1,7 +1,7 @@
 import type { MessageInfo, MessagePage, MessageSearch, MessageStatus } from "../../core/contracts.ts";
 import { type Budget, type Chunk, searchPage, type SearchPart } from "../shared/search-page.ts";
 import { streamsFilter } from "./claims.ts";
-import { letterInfo, messageInfo } from "./message-info.ts";
+import { letterInfo, listed, messageInfo, withoutContents } from "./message-info.ts";
 import type { Document } from "./mongodb-client.ts";
 import { numberOr } from "./mongodb-document.ts";
 import type { Tables } from "./mongodb-names.ts";
@@ -15,8 +15,10 @@ const LOOKED_AT = 5000;
 const LISTED = 5000;
 /** Positions run ahead of the time by less than this. */
 const AHEAD_MS = 1000;
-/** Messages of a key that share a position are of different streams: there are few of them. */
+/** Messages of a key that share a position are of different streams: mostly there are few of them. */
 const TIES = 50;
+/** No id comes behind it. */
+const LAST_ID = "\u{10FFFF}";
 
 const NEWEST_FIRST = { position: -1, _id: -1 };
 
@@ -50,6 +52,9 @@ function placeOf(ref: string): Place {
 
 const refOf = ({ position, _id }: Document): string => `${numberOr(position, 0)}/${String(_id)}`;
 
+/** What lies at a position or below it comes behind this ref. */
+const from = (position: number): string => `${Math.max(0, position)}/${LAST_ID}`;
+
 /** What comes behind a place. The first condition says nothing new, but an index understands it. */
 function behind(after: string | undefined): Document {
   if (after === undefined) return {};
@@ -67,9 +72,16 @@ class Documents {
   readonly #infos = new Map<string, MessageInfo>();
   readonly #refs = new Map<MessageInfo, string>();
   readonly #info: (document: Document) => MessageInfo;
+  readonly #lastSteps: Document[];
 
-  constructor(info: (document: Document) => MessageInfo) {
-    this.#info = info;
+  constructor(info: (document: Document) => MessageInfo, { contents = true }: MessageSearch) {
+    this.#info = contents ? info : (document) => info(listed(document));
+    this.#lastSteps = [{ $set: { now: "$$NOW" } }, ...withoutContents(contents)];
+  }
+
+  /** With the server's time, by which a lease is over or not. */
+  read(table: Table, steps: Document[], hint: string): Promise<Document[]> {
+    return table.aggregate([...steps, ...this.#lastSteps], { hint });
   }
 
   part(name: string, next: SearchPart["next"]): SearchPart {
@@ -85,21 +97,21 @@ class Documents {
 
   /** `last`: the last document that was looked at; undefined: all of them were. */
   chunk(found: readonly Document[], wanted: number, last: Document | undefined, seen: number): Chunk {
+    const isCut = found.length >= wanted;
+    const end = isCut ? found.at(-1) : last;
+    return this.chunkTo(found, end === undefined ? undefined : refOf(end), end, seen);
+  }
+
+  /** The same with the ref behind which the next page begins; undefined: there is none. */
+  chunkTo(found: readonly Document[], after: string | undefined, last: Document | undefined, seen: number): Chunk {
     for (const document of found) {
       const [ref, info] = [refOf(document), this.#info(document)];
       this.#infos.set(ref, info);
       this.#refs.set(info, ref);
     }
-    const isCut = found.length >= wanted;
-    const end = isCut ? found.at(-1) : last;
-    const at = end?.["created_at"];
-    return {
-      refs: found.map(refOf),
-      after: end === undefined ? "0/" : refOf(end),
-      seen,
-      lastAt: at instanceof Date ? at : undefined,
-      isLast: end === undefined,
-    };
+    const at = last?.["created_at"];
+    const lastAt = at instanceof Date ? at : undefined;
+    return { refs: found.map(refOf), after: after ?? "0/", seen, lastAt, isLast: after === undefined };
   }
 }
 
@@ -113,17 +125,12 @@ interface Source {
 
 const newest = (limit: number): Document[] => [{ $sort: NEWEST_FIRST }, { $limit: limit }];
 
-/** With the server's time, by which a lease is over or not. */
-function read(table: Table, steps: Document[], hint: string): Promise<Document[]> {
-  return table.aggregate([...steps, { $set: { now: "$$NOW" } }], { hint });
-}
-
 function outboxPart({ outbox }: Tables, query: MessageSearch, conditions: Document): SearchPart {
-  const documents = new Documents(messageInfo);
+  const documents = new Documents(messageInfo, query);
   let index: string | undefined;
   return documents.part("log", async (after, budget) => {
     if (query.id !== undefined) {
-      const found = await byId(outbox, query.id, { $and: [conditions, range(query), behind(after)] });
+      const found = await byId(documents, outbox, query.id, { $and: [conditions, range(query), behind(after)] });
       return documents.chunk(found, Number.POSITIVE_INFINITY, undefined, found.length);
     }
     index ??= await indexFor(outbox, query);
@@ -135,7 +142,11 @@ function outboxPart({ outbox }: Tables, query: MessageSearch, conditions: Docume
       const ofValue = { $and: [{ [about.field]: value }, filter] };
       return walk(documents, { table: outbox, index, filter: ofValue, sort: about.sort }, others, budget);
     }
-    const found = await read(outbox, [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)], index);
+    const found = await documents.read(
+      outbox,
+      [{ $match: { $and: [filter, conditions] } }, ...newest(budget.part)],
+      index,
+    );
     return documents.chunk(found, budget.part, undefined, found.length);
   });
 }
@@ -150,17 +161,33 @@ async function walk(
   // Without a condition no more are read than are wanted, and those that share a position with the last of them.
   const looked = Object.keys(conditions).length === 0 ? Math.min(Math.max(sight, TIES), part + TIES) : sight;
   const matching = [{ $match: filter }, { $sort: sort }, { $limit: looked }, { $match: conditions }];
-  const found = (await read(table, [...matching, { $limit: part + TIES }], index)).toSorted(order).slice(0, part);
-  if (found.length >= part) return documents.chunk(found, part, undefined, found.length);
+  const found = await documents.read(table, [...matching, { $limit: part + TIES }], index);
   const fields = { _id: 1, position: 1, created_at: 1 };
-  const [last] = await table.find(filter, { sort, skip: looked - 1, limit: 1, projection: fields, hint: index });
-  return documents.chunk(found, part, last, looked);
+  const options = { sort, limit: 1, projection: fields, hint: index };
+  const lastLooked = async () => (await table.find(filter, { ...options, skip: looked - 1 }))[0];
+  if (sort === NEWEST_FIRST) {
+    const wanted = found.slice(0, part);
+    if (wanted.length >= part) return documents.chunk(wanted, part, undefined, wanted.length);
+    return documents.chunk(wanted, part, await lastLooked(), looked);
+  }
+  const edge = found.length >= part + TIES ? found.at(-1) : await lastLooked();
+  if (edge === undefined) return documents.chunk(found.toSorted(order).slice(0, part), part, undefined, found.length);
+  // This index does not order what shares a position: of those at the edge some may not have been seen.
+  const position = numberOr(edge["position"], 0);
+  const whole = found.filter((one) => numberOr(one["position"], 0) > position).toSorted(order);
+  if (whole.length >= part) return documents.chunk(whole.slice(0, part), part, undefined, found.length);
+  const [top] = await table.find(filter, options);
+  if (numberOr(top?.["position"], 0) !== position) return documents.chunkTo(whole, from(position), edge, looked);
+  const ties = [{ $match: { $and: [filter, { position }, conditions] } }, { $sort: { _id: -1 } }, { $limit: part }];
+  const tied = await documents.read(table, ties, index);
+  if (tied.length >= part) return documents.chunk(tied, part, undefined, tied.length);
+  return documents.chunkTo(tied, from(position - 1), edge, looked);
 }
 
 /** One that was stored by an inbox has another `_id`: under an id there are few. */
-async function byId(outbox: Table, id: string, wanted: Document): Promise<Document[]> {
-  const own = await read(outbox, [{ $match: { $and: [{ _id: id }, wanted] } }], "_id_");
-  const stored = await read(outbox, [{ $match: { $and: [{ message_id: id }, wanted] } }], "txbox_message_id");
+async function byId(documents: Documents, outbox: Table, id: string, wanted: Document): Promise<Document[]> {
+  const own = await documents.read(outbox, [{ $match: { $and: [{ _id: id }, wanted] } }], "_id_");
+  const stored = await documents.read(outbox, [{ $match: { $and: [{ message_id: id }, wanted] } }], "txbox_message_id");
   return [...own, ...stored].toSorted(order);
 }
 
@@ -198,7 +225,7 @@ async function indexFor(outbox: Table, { correlationId, aggregateId, key, status
 
 /** Dead letters in the order of their positions, of both states in which a letter is dead. */
 function deadPart({ dead }: Tables, query: MessageSearch): SearchPart {
-  const documents = new Documents(letterInfo);
+  const documents = new Documents(letterInfo, query);
   const { relay } = query;
   const index = relay === undefined ? "txbox_letters" : "txbox_letters_of_relay";
   const letters = { state: { $in: ["dead", "discarded"] }, ...(relay === undefined ? {} : { relay }) };

@@ -5,7 +5,7 @@ import { DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { noteChange } from "./changes.ts";
 import { Conditions } from "./conditions.ts";
 import { fillGroups } from "./dead-groups.ts";
-import { dateOf, epochMs, fieldsOf, messageColumns } from "./log-message.ts";
+import { dateOf, epochMs, fieldsOf, listedColumns } from "./log-message.ts";
 import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
 import { edited } from "./parking-sql.ts";
 import { plainArray, textArray, type Row, type SqlRunner } from "./postgres-client.ts";
@@ -49,7 +49,7 @@ export async function listDead(
            order by position, relay limit ${limit}`;
     const rows = await transactions.read(IN_ORDER, (sql) =>
       sql.query(
-        `select ${messageColumns()}, relay, state, command, attempts, last_error, errors, ${epochMs("died_at")}, error_group, edited
+        `select ${listedColumns(query.contents)}, relay, state, command, attempts, last_error, ${query.contents === false ? "'[]'" : "errors"}, ${epochMs("died_at")}, error_group, edited
          from (${editedContents(names, page)}) d order by position, relay`,
         c.params,
       ),

@@ -33,6 +33,13 @@ export function messageColumns(inline?: string): string {
   ].join(", ");
 }
 
+/** The same for lists: whatever may be long is left out, and is empty in `fieldsOf`. */
+export function listedColumns(contents = true): string {
+  if (contents) return messageColumns();
+  const own = "position, id, stream, type, key, aggregate_type, aggregate_id, correlation_id";
+  return `${own}, null, '', null, ${epochMs("created_at")}, null, null`;
+}
+
 /** A message of the log. */
 export interface LogMessage extends Stored {
   /** Its position. */

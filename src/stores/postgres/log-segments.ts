@@ -16,6 +16,11 @@ export interface LogSegment {
   readonly openedAt: number | undefined;
 }
 
+/** The number of a segment is in the name of its table. */
+export function segmentTable(names: Names, { first }: LogSegment): string {
+  return names.of(`message_${first / SEGMENT_SIZE}`);
+}
+
 /** All segments, newest first. Their bounds are written out in statements, so that only one of them is planned for. */
 export async function logSegments(sql: SqlRunner, names: Names): Promise<LogSegment[]> {
   const rows = await sql.query(`select n, ${epochMs("opened_at")} from ${names.segment} order by n desc`);

@@ -1,6 +1,6 @@
 import type { MessageSearch } from "../../core/contracts.ts";
-import type { Conditions } from "./conditions.ts";
-import type { LogSegment } from "./log-segments.ts";
+import { Conditions } from "./conditions.ts";
+import { type LogSegment, segmentTable } from "./log-segments.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -41,6 +41,27 @@ export function addLookUp(c: Conditions, query: Fields): Conditions {
   );
 }
 
+/**
+ * Which segments have the look-up index. Until a migration has built it, each bucket of a segment would be a walk through
+ * all of that: then the segment is to be walked through once.
+ */
+export async function segmentsWithIndex(
+  sql: SqlRunner,
+  names: Names,
+  segments: readonly LogSegment[],
+): Promise<ReadonlySet<bigint>> {
+  if (segments.length === 0) return new Set();
+  const c = new Conditions();
+  const list = segments.map((segment) => `(${segment.first}::bigint, ${c.parameter(segmentTable(names, segment))})`);
+  const rows = await sql.query(
+    `select s.first from (values ${list.join(", ")}) s (first, name)
+     where exists (select from pg_index x join pg_class i on i.oid = x.indexrelid join pg_am a on a.oid = i.relam and a.amname = 'gin'
+       where x.indrelid = to_regclass(s.name) and x.indisvalid and pg_get_indexdef(x.indexrelid) like '%>> ${BUCKET_BITS}%')`,
+    c.params,
+  );
+  return new Set(rows.map(([first]) => BigInt(first!)));
+}
+
 /** Which rows of a segment are wanted. */
 export interface IndexedRows {
   readonly segment: LogSegment;
@@ -76,7 +97,7 @@ export function indexedRows(
     cross join lateral (select ${LOOKED_AT_COLUMNS} from ${names.message}
       where position >= ${first} and position < ${end} and position + 0 between ${after + 1n} and ${top} and ${parts.join(" and ")}
       order by position ${order} limit ${most}) m
-    order by b.n ${order}`;
+    order by b.n ${order}, m.position ${order}`;
 }
 
 /** The look-up index gives its rows as bitmaps only; any other index would have to read the log. */

@@ -1,5 +1,5 @@
 import type { AttemptError, MessageInfo, MessageStatus } from "../../core/contracts.ts";
-import { dateOf, epochMs, fieldsOf, finite, messageColumns } from "./log-message.ts";
+import { dateOf, epochMs, fieldsOf, finite, listedColumns, messageColumns } from "./log-message.ts";
 import { init } from "./migrations/0001-init.ts";
 import type { Row } from "./postgres-client.ts";
 import { renameDefaults, type Names } from "./postgres-names.ts";
@@ -32,7 +32,10 @@ export function messagesAt(names: Names, positions: readonly string[]): string {
  * Messages as people see them, from a query over `message_status` that is in order and limited already. Errors with their
  * times are where a message waits, or in its dead letter: for one without an error neither is looked at.
  */
-export function infoSql(names: Names, rows: string, order: string): string {
+export function infoSql(names: Names, rows: string, order: string, contents = true): string {
+  if (!contents)
+    return `select ${listedColumns(false)}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs(finite("deliver_at"))}, null
+     from (${rows}) s order by ${order}`;
   return `select ${messageColumns()}, relay, status, attempts, last_error, ${epochMs("published_at")}, ${epochMs(finite("deliver_at"))},
        case when d.errors is not null or b.errors is not null then coalesce(d.errors, '[]') || coalesce(b.errors, '[]') end
      from (${rows}) s

@@ -1,6 +1,6 @@
 import type { Admin, Author, RewindTarget } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
-import { rewindDetails } from "../shared/change-details.ts";
+import { rewindDetails, stopNote } from "../shared/change-details.ts";
 import { checkedAdmin } from "../shared/checked-admin.ts";
 import { listBlocked } from "./blocked-keys.ts";
 import { readReceipts, readSent } from "./audit-reads.ts";
@@ -72,6 +72,8 @@ function adminBy(author: Author | undefined, transactions: PlannedTransactions, 
     discard: (choice, onProgress) => commandDead(transactions, names, "discard", choice, author, onProgress),
     edit: (letter, change) => editLetter(transactions, names, letter, change, author),
     original: (letter) => originalOf(transactions, names, letter),
+    noteStop: (redrive) =>
+      transactions.write(BY_INDEX, async (sql) => void (await noteChange(sql, names, author, stopNote(redrive)))),
     sent: (query) => readSent(transactions, names, query, noSuchRelay),
     receipts: (query) => readReceipts(transactions, names, query, receiptRetentionMs),
     receiptsOf: (messages) => readReceiptsOf(transactions, names, messages),

@@ -2,7 +2,7 @@ import type { MessageSearch } from "../../core/contracts.ts";
 import type { Budget, Chunk, SearchPart } from "../shared/search-page.ts";
 import { epochMs } from "./log-message.ts";
 import { CLOCK_SLACK_MS, endOfTime, logSegments, type LogSegment } from "./log-segments.ts";
-import { byLookUpIndex, indexedRows, isHashed, isIndexed, topOf } from "./look-up.ts";
+import { byLookUpIndex, indexedRows, isHashed, isIndexed, segmentsWithIndex, topOf } from "./look-up.ts";
 import { rowsAt } from "./message-info.ts";
 import { BY_POSITION, chunkOf, lookThrough, readStatus, searchConditions, type SearchScope } from "./search-scope.ts";
 
@@ -18,6 +18,7 @@ export function logPart(scope: SearchScope): SearchPart {
   const { sql, names, query } = scope;
   let newest = isHashed(query) ? NEWEST : 0;
   let segments: LogSegment[] | undefined;
+  let indexed: ReadonlySet<bigint> | undefined;
   let isById = query.id !== undefined;
   return {
     name: "log",
@@ -35,7 +36,9 @@ export function logPart(scope: SearchScope): SearchPart {
       const at = segments.findIndex(({ first }) => before === undefined || first < before);
       const segment = segments[at];
       if (segment === undefined || isBefore(query.since, segments[at - 1]?.openedAt)) return undefined;
-      const useIndex = isHashed(query) && newest <= 0;
+      const wantsIndex = isHashed(query) && newest <= 0;
+      if (wantsIndex) indexed ??= await segmentsWithIndex(sql, names, segments);
+      const useIndex = wantsIndex && indexed!.has(segment.first);
       const chunk: Chunk & { top?: bigint } = useIndex
         ? await byIndex(scope, segment, before, { ...budget, sight: Math.min(budget.sight, INDEXED) })
         : await walk(scope, segment, before, {

@@ -39,7 +39,7 @@ export async function readStatus({ sql, names, query }: SearchScope, messages: s
     .add(query.relay, (p) => `relay = ${p}`)
     .add(query.status, (p) => `status = ${p}`);
   const rows = `select * from (${statusOver(names, messages)}) s ${c.where}`;
-  return (await sql.query(infoSql(names, rows, NEWEST_FIRST), c.params)).map(messageInfo);
+  return (await sql.query(infoSql(names, rows, NEWEST_FIRST, query.contents), c.params)).map(messageInfo);
 }
 
 interface Look {

@@ -1,11 +1,11 @@
 import type { MessagePage, MessageSearch } from "../../core/contracts.ts";
 import { searchPage, type SearchPart } from "../shared/search-page.ts";
 import { Conditions } from "./conditions.ts";
-import { epochMs, messageColumns } from "./log-message.ts";
+import { epochMs, listedColumns } from "./log-message.ts";
 import { logSegments } from "./log-segments.ts";
 import { isIndexed } from "./look-up.ts";
 import { messageInfo, messagesAt, ownInfo, rowsAt } from "./message-info.ts";
-import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { IN_ORDER, patient, type PlannedTransactions } from "./planned-transactions.ts";
 import type { Names } from "./postgres-names.ts";
 import { logPart } from "./search-log.ts";
 import {
@@ -23,7 +23,7 @@ const LOOKED_AT = 20_000;
 
 /** A page of messages, by the statements that find them soonest. */
 export function search(transactions: PlannedTransactions, names: Names, query: MessageSearch): Promise<MessagePage> {
-  return transactions.read(IN_ORDER, (sql) => searchPage(query, partsOf({ sql, names, query }), LOOKED_AT));
+  return transactions.read(patient(IN_ORDER), (sql) => searchPage(query, partsOf({ sql, names, query }), LOOKED_AT));
 }
 
 function partsOf(scope: SearchScope): SearchPart[] {
@@ -78,7 +78,7 @@ function deadPart({ sql, names, query }: SearchScope, name: "dead" | "outlived")
         .and(`state in ('dead', 'discarded') and position in (${positions.join(", ")})`);
       const info = ownInfo({ relay: "relay", status: "dead", attempts: "attempts", lastError: "last_error" });
       const rows = await sql.query(
-        `select ${messageColumns()}, ${info}, errors from ${names.dead} s ${c.where} order by ${NEWEST_FIRST}`,
+        `select ${listedColumns(query.contents)}, ${info}, ${query.contents === false ? "null" : "errors"} from ${names.dead} s ${c.where} order by ${NEWEST_FIRST}`,
         c.params,
       );
       return rows.map(messageInfo);
@@ -156,7 +156,7 @@ function scheduledPart({ sql, names, query }: SearchScope): SearchPart {
       const c = new Conditions();
       const list = ids.map((id) => c.parameter(id)).join(", ");
       const rows = await sql.query(
-        `select ${messageColumns()}, ${info}, null from (select null::bigint as position, s.* from ${names.scheduled} s where id in (${list})) s
+        `select ${listedColumns(query.contents)}, ${info}, null from (select null::bigint as position, s.* from ${names.scheduled} s where id in (${list})) s
          order by id desc`,
         c.params,
       );

@@ -3,7 +3,7 @@ import { laneOf } from "../../core/lane.ts";
 import { DEFAULT_PAGE } from "../shared/checked-admin.ts";
 import { firstSegment, OF_ONE } from "./backlogs.ts";
 import { infoSql, messageInfo, messagesAt, statusOver } from "./message-info.ts";
-import { IN_ORDER, type PlannedTransactions } from "./planned-transactions.ts";
+import { IN_ORDER, patient, type PlannedTransactions } from "./planned-transactions.ts";
 import type { SqlRunner } from "./postgres-client.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -17,8 +17,8 @@ export function readWaiting(
   query: WaitingQuery,
   noSuchRelay: (relay: string) => Error,
 ): Promise<MessageInfo[]> {
-  const { relay, stream, key, limit = DEFAULT_PAGE } = query;
-  return transactions.read(IN_ORDER, async (sql) => {
+  const { relay, stream, key, limit = DEFAULT_PAGE, contents } = query;
+  return transactions.read(patient(IN_ORDER), async (sql) => {
     const known = await sql.query(`select 1 from ${names.relay} where name = $1::text`, [relay]);
     if (known.length === 0) throw noSuchRelay(relay);
     const unread = await unreadSql(sql, names, relay, laneOf(key));
@@ -36,7 +36,7 @@ export function readWaiting(
         [relay, stream, key],
       );
       const positions = rows.map(([position]) => position!);
-      if (positions.length > 0) found.push(...(await openAt(sql, names, relay, positions)));
+      if (positions.length > 0) found.push(...(await openAt(sql, names, { relay, contents }, positions)));
       if (positions.length < wanted) break;
       after = BigInt(positions.at(-1)!);
     }
@@ -64,8 +64,13 @@ async function unreadSql(sql: SqlRunner, names: Names, relay: string, lane: numb
   return `(${some(`m.xid >= '${horizon}'::xid8`)} limit ${LOOKED_AT}) union all (${late})`;
 }
 
-async function openAt(sql: SqlRunner, names: Names, relay: string, positions: readonly string[]) {
+async function openAt(
+  sql: SqlRunner,
+  names: Names,
+  { relay, contents }: { relay: string; contents: boolean | undefined },
+  positions: readonly string[],
+) {
   const rows = `select * from (${statusOver(names, messagesAt(names, positions))}) s
     where relay = $1::text and status in ('pending', 'processing', 'retrying')`;
-  return (await sql.query(infoSql(names, rows, "position"), [relay])).map(messageInfo);
+  return (await sql.query(infoSql(names, rows, "position", contents), [relay])).map(messageInfo);
 }

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Author, Change, DeadChoice, LetterName, RewindTarget } from "../../core/contracts.ts";
+import type { Author, Change, DeadChoice, LetterName, RewindTarget, StoppedRedrive } from "../../core/contracts.ts";
 import type { PreparedEdit } from "./prepared-edit.ts";
 
 /** How many letters of a list are named in a change. */
@@ -24,6 +24,11 @@ export function detailsOf(choice: DeadChoice, author: Author | undefined): Recor
 export function editDetails({ id, position }: Required<LetterName>, edit: PreparedEdit): Record<string, unknown> {
   const sha256 = createHash("sha256").update(edit.body).digest("hex");
   return { id, position: String(position), bytes: Buffer.byteLength(edit.body), sha256 };
+}
+
+/** What is noted of a redrive that was stopped. */
+export function stopNote({ relay, what, requeued }: StoppedRedrive): Note {
+  return { action: "stop", relay: relay ?? null, details: { what, requeued }, count: null };
 }
 
 export function rewindDetails(target: RewindTarget): Record<string, unknown> {

@@ -18,6 +18,7 @@ import type {
   RewindTarget,
   SampleQuery,
   SentQuery,
+  StoppedRedrive,
   WaitingQuery,
 } from "../../core/contracts.ts";
 import { TxboxError } from "../../core/errors.ts";
@@ -132,6 +133,7 @@ const MESSAGE_QUERY: Checks<MessageQuery> = {
   correlationId: text,
   relay: text,
   limit: wholeNumber(MAX_PAGE),
+  contents: oneOf(true, false),
 };
 
 const group: Check = (of, field, value) => {
@@ -170,6 +172,7 @@ const MESSAGE_SEARCH: Checks<MessageSearch> = {
   until: time,
   after: text,
   limit: wholeNumber(MAX_SEARCH_PAGE),
+  contents: oneOf(true, false),
 };
 
 const WAITING_QUERY: Checks<WaitingQuery> = {
@@ -178,6 +181,7 @@ const WAITING_QUERY: Checks<WaitingQuery> = {
   key: text,
   after: position,
   limit: wholeNumber(MAX_SEARCH_PAGE),
+  contents: oneOf(true, false),
 };
 
 const DEAD_QUERY: Checks<DeadQuery> = {
@@ -185,6 +189,7 @@ const DEAD_QUERY: Checks<DeadQuery> = {
   state: oneOf("dead", "requeued", "discarded"),
   after: place,
   limit: wholeNumber(MAX_PAGE),
+  contents: oneOf(true, false),
 };
 
 const BLOCKED_QUERY: Checks<BlockedQuery> = {
@@ -232,6 +237,12 @@ const saying =
   };
 const AUTHOR: Checks<Author> = { actor: saying(200), reason: saying(1000), redrive: saying(100) };
 
+const STOPPED_REDRIVE: Checks<StoppedRedrive> = {
+  relay: text,
+  what: saying(10_000),
+  requeued: (of, field, value) => (value === 0 ? 0 : wholeNumber(Number.MAX_SAFE_INTEGER)(of, field, value)),
+};
+
 const changePlace: Check = (of, field, value) => {
   if (typeof value === "string" && /^[\da-f]{1,40}$/.test(value)) return value;
   throw wrong(of, field, value, "`next` of the page before");
@@ -273,6 +284,8 @@ export function checkedAdmin(admin: Admin): Admin {
     edit: async (letter, change) => admin.edit(letterName("admin.edit", letter), letterEdit(change)),
     original: async (letter) => admin.original(letterName("admin.original", letter)),
     by: (author) => checkedAdmin(admin.by(authorOf(author))),
+    noteStop: async (redrive) =>
+      admin.noteStop(required("admin.noteStop", redrive, STOPPED_REDRIVE, ["what", "requeued"])),
     changes: async (query) => admin.changes(fields("admin.changes", query, CHANGE_QUERY)),
     sent: async (query) => admin.sent(required("admin.sent", query, SENT_QUERY, ["relay", "since", "until"])),
     receipts: async (query) =>

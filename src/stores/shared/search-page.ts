@@ -41,6 +41,8 @@ export interface SearchPart {
 const READ = 2000;
 /** As many at once where not all that are read are wanted. */
 const PART = 500;
+/** A page ends once its messages have so many bytes, and so many messages are read before it is known how large they are. */
+const [MOST_BYTES, UNKNOWN] = [16_000_000, 50];
 /** What is found soon need not be looked for far: so many messages are looked at first, then twice as many, and so on. */
 const FIRST_LOOK = 1000;
 
@@ -61,6 +63,7 @@ export async function searchPage(
   let [room, sight, left] = [query.limit ?? DEFAULT_PAGE, lookedAt, READ];
   let lookedBackTo: Date | null = null;
   let look = FIRST_LOOK;
+  let [bytes, read] = [0, 0];
   const endAt = (part: SearchPart, after: string | undefined): MessagePage => {
     const next = writePlace(query, { part: part.name, after: after ?? null });
     return { messages, next, lookedBackTo };
@@ -76,14 +79,22 @@ export async function searchPage(
       sight -= Math.max(1, chunk.seen);
       left -= chunk.refs.length;
       let ref: string | undefined;
-      for (const message of chunk.refs.length === 0 ? [] : await part.read(chunk.refs)) {
-        if (ref !== part.refOf(message)) {
-          if (room === 0) return endAt(part, after);
-          room--;
-          after = ref = part.refOf(message);
-          if (part.newestFirst) lookedBackTo = message.createdAt;
+      for (let at = 0; at < chunk.refs.length;) {
+        const most =
+          bytes === 0 ? Math.max(UNKNOWN, 3 * read) : Math.max(1, Math.floor(((MOST_BYTES - bytes) * read) / bytes));
+        const refs = query.contents === false ? chunk.refs : chunk.refs.slice(at, at + most);
+        for (const message of await part.read(refs)) {
+          if (ref !== part.refOf(message)) {
+            if (room === 0 || bytes >= MOST_BYTES) return endAt(part, after);
+            room--;
+            after = ref = part.refOf(message);
+            if (part.newestFirst) lookedBackTo = message.createdAt;
+          }
+          bytes += message.body.length;
+          messages.push(message);
         }
-        messages.push(message);
+        at += refs.length;
+        read += refs.length;
       }
       if (chunk.isLast) break;
       after = chunk.after;

@@ -44,7 +44,7 @@ export function noPlace(what: string): TxboxError {
 
 function nameOf(query: MessageSearch): string {
   const given = Object.entries(query)
-    .filter(([field]) => field !== "after" && field !== "limit")
+    .filter(([field]) => !["after", "limit", "contents"].includes(field))
     .toSorted(([a], [b]) => (a < b ? -1 : 1));
   return createHash("sha256").update(JSON.stringify(given)).digest("hex").slice(0, 16);
 }

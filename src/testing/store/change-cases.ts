@@ -111,6 +111,12 @@ export const changeCases: readonly StoreCase[] = [
         ["bert", null, "redrive", null, 1],
         ["anna", "slowly", "redrive", null, 3],
       ]);
+      const stopped = { relay: "r", what: "txbox dead redrive", requeued: 3 };
+      await context.store.admin.by({ actor: "carl", reason: "it dies again" }).noteStop(stopped);
+      const [stop] = (await admin.changes({ relay: "r" })).changes;
+      assert.deepEqual(stop && shown(stop), ["carl", "it dies again", "stop", "r", null]);
+      assert.deepEqual(stop?.details, { what: "txbox dead redrive", requeued: 3 });
+      await assert.rejects(() => admin.noteStop({ ...stopped, requeued: -1 }), { code: "invalid_option" });
     },
   },
   {

@@ -226,6 +226,27 @@ export const searchCases: readonly StoreCase[] = [
         assert.ok(found?.errors.every(({ at }) => Math.abs(Date.parse(at) - Date.now()) < 120_000));
         assert.deepEqual((await admin.find({ id }))[0]?.errors, found?.errors);
       }
+      // A list leaves out what may be long, wherever it is from, and nothing else.
+      const ids = sent.map(({ id }) => id);
+      const lists = [
+        async (contents: boolean) => (await admin.search({ contents })).messages,
+        async (contents: boolean) => (await admin.search({ status: "dead", contents })).messages,
+        async (contents: boolean) => (await admin.search({ key: "b", contents })).messages,
+        (contents: boolean) => admin.find({ ids, contents }),
+        (contents: boolean) => admin.find({ key: "b", contents }),
+        (contents: boolean) => admin.waiting({ relay: "r", stream: "s", key: "b", contents }),
+        (contents: boolean) => admin.dead({ contents }),
+      ];
+      for (const list of lists) {
+        const whole = await list(true);
+        assert.ok(whole.length > 0 && whole.every(({ body }) => body.length > 0));
+        const short = whole.map((one) => {
+          const { correlationId } = one.headers;
+          return { ...one, body: "", headers: { correlationId }, errors: [] };
+        });
+        const listed = (await list(false)).map((one) => ({ ...one, headers: { ...one.headers } }));
+        assert.deepEqual(listed, short);
+      }
       const [died] = (await admin.search({ status: "dead" })).messages;
       assert.deepEqual([died?.id, died?.errors.length, died?.lastError], [sent[0]?.id, 3, "error 3"]);
       const [fresh] = await enqueue(context, message(3));

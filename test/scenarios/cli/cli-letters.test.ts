@@ -131,6 +131,24 @@ describe.skipIf(!hasPostgres())("txbox dead groups, edit and redrive; txbox chan
     expect((await run("dead", "edit", id, "--payload", "mended.json")).code).toBe(1);
   });
 
+  test("an edit that breaks the contract of the configuration is refused, with what does not fit", async () => {
+    const [{ id }] = (await list("dead", "list", "--key", "odd")).dead as [Listed["dead"][number]];
+    writeFileSync(join(folder, "letter.json"), '{"key":"odd","n":4}');
+    writeFileSync(join(folder, "priced.json"), '{"key":"odd","n":3,"price":5}');
+    writeFileSync(
+      join(folder, "with-events.mjs"),
+      `const validate = (value) => (value.price === 5 ? { value } : { issues: [{ path: ["price"], message: "is missing" }] });
+       const schema = { "~standard": { version: 1, vendor: "test", validate } };
+       const changed = { type: "changed", stream: "orders", version: 1, schema, upcasts: [] };
+       export default { database: { url: ${JSON.stringify(database.url)} }, events: { contracts: new Map([["changed", changed]]) } };`,
+    );
+    const edit = (file: string) => run("dead", "edit", id, "--payload", file, "--config", "with-events.mjs");
+    const refused = await edit("letter.json");
+    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining("payload.price: is missing")]);
+    expect((await list("dead", "list", "--key", "odd")).dead[0]?.edited).toBe(false);
+    expect((await edit("priced.json")).code).toBe(0);
+  });
+
   test("--store works on another store of the configuration", async () => {
     await using own = await outboxDatabase();
     const stores = { letters: { url: database.url } };

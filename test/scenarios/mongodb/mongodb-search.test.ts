@@ -192,6 +192,42 @@ describe.skipIf(slot.skipped)(`looking for messages among ${DONE} documents`, ()
     }
   });
 
+  it.each([
+    { ties: 30, limit: 10 },
+    { ties: 200, limit: 10 },
+    { ties: 7000, limit: 1000 },
+  ])(
+    "a key with $ties messages at one position, among others: none is missed, and none is there twice",
+    async ({ ties, limit }) => {
+      const key = `tied-${ties}`;
+      // In no order of their ids, and in front of and behind others of the key.
+      const tied = Array.from({ length: ties }, (_, n) => ({
+        ...document(200),
+        _id: `${(n * 7919) % 10_007}-${key}` as never,
+        key,
+        stream: `s${n}`,
+        event_type: n % 3 === 0 ? "third" : "other",
+      }));
+      const around = [100, 101, 102, 201, 202].map((n) => ({ ...document(n), _id: `${key}-${n}` as never, key }));
+      const outbox = database.client.db().collection("outbox");
+      await outbox.insertMany([...around.slice(0, 3), ...tied, ...around.slice(3)]);
+      for (const query of [{ key }, { key, type: "third" }, { key, status: "published" }] as MessageSearch[]) {
+        const found: string[] = [];
+        for (let after: string | undefined; ;) {
+          const page = await admin.search({ ...query, limit, ...(after === undefined ? {} : { after }) });
+          found.push(...idsOf(page));
+          if (page.next === null) break;
+          after = page.next;
+        }
+        const wanted = [...around, ...tied].filter(
+          ({ event_type }) => query.type === undefined || event_type === query.type,
+        );
+        expect(found).toHaveLength(wanted.length);
+        expect(found.toSorted()).toEqual(wanted.map(({ _id }) => String(_id)).toSorted());
+      }
+    },
+  );
+
   it("a database of 0.4 is told that it is outdated, and gets the index", async () => {
     const store = createMongoStore({ client: database.client });
     await database.client.db().collection("outbox").dropIndex("txbox_newest");

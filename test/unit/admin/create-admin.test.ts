@@ -348,7 +348,13 @@ describe.skipIf(!hasPostgres())("what is shown", () => {
       });
       const early = (await scene.store.admin.dead({ limit: 100 })).filter(({ command }) => command === null).length;
       expect(early).toBeGreaterThan(0);
-      expect((await ask(admin, "/api/stop", { body: { job: json["job"] } })).status).toBe(200);
+      expect((await ask(admin, "/api/stop", { body: { job: json["job"], actor: "ben" } })).status).toBe(200);
+      expect((await ask(admin, "/api/stop", { body: { job: json["job"], actor: "ben" } })).status).toBe(409);
+      const { changes } = (await ask(admin, "/api/changes")).json as unknown as ChangesAnswer;
+      expect(changes.map(({ action, actor, reason }) => [action, actor, reason])).toEqual([
+        ["stop", "ben", null],
+        ["redrive", "ada", null],
+      ]);
       await eventually(async () => {
         const overview = (await ask(admin, "/api/overview")).json as unknown as Overview;
         expect(overview.jobs[0]?.state).toBe("stopped");

@@ -4,8 +4,13 @@ import { searchPage, type SearchPart } from "../../../../src/stores/shared/searc
 import { writePlace } from "../../../../src/stores/shared/search-place.ts";
 import { createRandom, type Random } from "../../../soak/random.ts";
 
-const info = (part: string, n: number, relay: string): MessageInfo =>
-  ({ id: `${part}-${n}`, position: BigInt(n), relay, createdAt: new Date(n * 1000) }) as MessageInfo;
+/** A page ends after a few of these. */
+const LARGE = "A".repeat(5_000_000);
+
+const info = (part: string, n: number, relay: string): MessageInfo => {
+  const body = n % 5 === 0 ? LARGE : "{}";
+  return { id: `${part}-${n}`, position: BigInt(n), relay, createdAt: new Date(n * 1000), body } as MessageInfo;
+};
 
 /** A part with messages of these numbers, of which some are wanted, each with some relays. */
 function partOf(
@@ -69,6 +74,8 @@ describe("a page of a search", () => {
         const page = await searchPage({ ...query, limit, ...(after === undefined ? {} : { after }) }, parts, budget);
         expect(page.messages.length, `seed ${seed}`).toBeLessThanOrEqual(limit * relays);
         found.push(...page.messages.map(({ id }) => id));
+        const large = page.messages.filter(({ body }) => body === LARGE).length;
+        expect(large, `seed ${seed}`).toBeLessThanOrEqual(3 + relays);
         after = page.next ?? undefined;
       }
       expect(found, `seed ${seed}`).toEqual(expected);
