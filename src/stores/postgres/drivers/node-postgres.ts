@@ -1,5 +1,6 @@
 import { errorCode, TxboxError } from "../../../core/errors.ts";
-import { notYours } from "../transaction-control.ts";
+import { textOf } from "../query-arguments.ts";
+import { notYours, opensOrEnds } from "../transaction-control.ts";
 import { guardTransaction, isGivenUp, type GuardedTransaction } from "../transaction-guard.ts";
 import { checkOut } from "./check-out.ts";
 import { copyOut } from "./copy-out.ts";
@@ -116,9 +117,38 @@ function runnerOf(value: object): TransactionRunner | undefined {
   const client = value as PgClient;
   const status = client.getTransactionStatus?.();
   if (status === "I") throw notATransaction("a client outside a transaction", "Run BEGIN on it first");
+  if (isEnding(client)) {
+    throw notATransaction("a client whose transaction is ending", "Await enqueue before COMMIT or ROLLBACK");
+  }
   if (known === undefined) runners.set(client, (known = { ...runner(client), mayAutocommit: true }));
   known.mayAutocommit = status !== "T";
   return known;
+}
+
+/** From 8.17 on with an underscore; without it there they warn. */
+interface Busy extends PgClient {
+  readonly _activeQuery?: object | null;
+  readonly _queryQueue?: readonly object[];
+  readonly activeQuery?: object | null;
+  readonly queryQueue?: readonly object[];
+}
+
+/** Queries that neither begin nor end a transaction. */
+const harmless = new WeakSet<object>();
+
+/** The status is that before the queries that the server has not answered yet, and COMMIT may be among them. */
+function isEnding(client: Busy): boolean {
+  const known = "_queryQueue" in client;
+  const active = known ? client._activeQuery : client.activeQuery;
+  const queue = known ? client._queryQueue : client.queryQueue;
+  let ending = false;
+  for (const query of [active, ...(Array.isArray(queue) ? (queue as object[]) : [])]) {
+    if (query == null || harmless.has(query)) continue;
+    const found = opensOrEnds(textOf(query));
+    if (found === undefined) harmless.add(query);
+    else ending = found === "ends";
+  }
+  return ending;
 }
 
 const heard = new WeakSet<PgPool>();

@@ -189,6 +189,26 @@ describe("a transaction", () => {
     });
   });
 
+  test.each([
+    ["nothing", [null], true],
+    ["its own statements", [{ text: "insert into t values ('commit')" }, { text: "select 1" }], true],
+    ["BEGIN", [null, { text: "begin" }], true],
+    ["COMMIT", [{ text: "select 1" }, { text: "COMMIT" }], false],
+    ["ROLLBACK, and what comes after it", [{ text: "rollback;" }, { text: "select 1" }], false],
+    ["ROLLBACK TO SAVEPOINT", [{ text: "rollback to savepoint a" }], true],
+    ["COMMIT and the next BEGIN", [{ text: "commit" }, { text: "begin" }], true],
+  ])("of node-postgres with %s under way", (_, [active, ...queue], open) => {
+    const client = { query: method, getTransactionStatus: () => "T" };
+    const busy = [
+      { ...client, _activeQuery: active, _queryQueue: queue },
+      { ...client, activeQuery: active, queryQueue: queue },
+    ];
+    for (const one of busy) {
+      const found = error(() => transactionRunner(one as never));
+      expect(found).toMatchObject(open ? { mayAutocommit: false } : { code: "no_transaction" });
+    }
+  });
+
   test("of node-postgres has one runner, which follows its state", () => {
     let status: string | null = "T";
     const client = { query: method, getTransactionStatus: () => status };
