@@ -73,6 +73,12 @@ export function asynchronous(type: string): TxboxError {
   return invalid(`${type}.schema`, `The schema of ${type} is asynchronous`, fix);
 }
 
+/** A schema that was made by hand, or a library that keeps to no standard. */
+export function noResult(type: string, result: unknown): TxboxError {
+  const fix = "Its validate has to return { value } or { issues }, as standardschema.dev says";
+  return invalid(`${type}.schema`, `The schema of ${type} gave ${valueKind(result)} instead of a result`, fix);
+}
+
 function readUpcasts(type: string, version: number, upcast: unknown): EventContract["upcasts"] {
   const field = `${type}.upcast`;
   if (!isObject(upcast)) {
