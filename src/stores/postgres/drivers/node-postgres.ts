@@ -35,7 +35,8 @@ export interface PgPool {
 
 export const nodePostgres: PostgresDriver<PgPool, PgPoolClient> = {
   wants: "a pg.Pool",
-  isClient: (value) => hasMethods(value, "connect", "query") && !hasMethods(value, "exec"),
+  isClient: (value) =>
+    hasMethods(value, "connect", "query") && !hasMethods(value, "exec") && (isPool(value) || isSingleClient(value)),
   open,
   runnerOf,
   openWith(tx, statement) {
@@ -44,8 +45,17 @@ export const nodePostgres: PostgresDriver<PgPool, PgPoolClient> = {
   },
 };
 
+function isPool(value: object): boolean {
+  return "totalCount" in value;
+}
+
+/** Other libraries have `connect` and `query` too. */
+export function isSingleClient(value: object): boolean {
+  return hasMethods(value, "connect", "query") && ("processID" in value || hasMethods(value, "getTransactionStatus"));
+}
+
 function open(pool: PgPool): DriverDatabase<PgPoolClient> {
-  if (!("totalCount" in pool)) {
+  if (!isPool(pool)) {
     throw new TxboxError("invalid_option", "createPostgresStore was given a single pg.Client", {
       field: "client",
       fix: "Pass a pg.Pool: the relay reads, settles and runs handlers side by side",
