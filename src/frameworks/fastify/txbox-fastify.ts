@@ -1,5 +1,5 @@
 import type { AnyEvents, EventMap } from "../../core/message.ts";
-import { shownValue, valueKind } from "../../core/value-kind.ts";
+import { valueKind } from "../../core/value-kind.ts";
 import type { HandlerFunction } from "../../inbox/handler-registry.ts";
 import {
   createMessaging,
@@ -75,7 +75,7 @@ function inboxesOf(of: string, inboxes: unknown): { inboxes?: InboxPart[] } {
     const { handlers, ...part } = given;
     if (typeof handlers === "object" && handlers !== null) return part;
     const fix = "Pass handlers: { order_created: async (tx, message) => { … } }";
-    throw invalid("handlers", `${of}: the inbox ${shownValue(part.consumer)} needs handlers`, fix);
+    throw invalid("handlers", `${of}: the inbox ${String(part.consumer)} needs handlers`, fix);
   });
   return { inboxes: parts };
 }
