@@ -28,7 +28,7 @@ export function runSchema(schema: StandardSchema, value: unknown): SchemaRun {
   }
   if (made.length === 0) return run;
   // Not by `then`, which a user may have replaced, and only now: hearing makes promises as well.
-  for (const promise of made) Promise.prototype.then.call(promise, undefined, () => undefined);
+  for (const promise of made) void Promise.prototype.then.call(promise, undefined, () => undefined);
   return "result" in run && GOES_ON.has(schema["~standard"].vendor) ? { waits: true } : run;
 }
 

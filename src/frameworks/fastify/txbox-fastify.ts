@@ -75,7 +75,7 @@ function inboxesOf(of: string, inboxes: unknown): { inboxes?: InboxPart[] } {
     const { handlers, ...part } = given;
     if (typeof handlers === "object" && handlers !== null) return part;
     const fix = "Pass handlers: { order_created: async (tx, message) => { … } }";
-    throw invalid("handlers", `${of}: the inbox ${String(part.consumer)} needs handlers`, fix);
+    throw invalid("handlers", `${of}: the inbox ${part.consumer} needs handlers`, fix);
   });
   return { inboxes: parts };
 }

@@ -14,15 +14,18 @@ export type AnyTransaction = object & {
  * The outbox, to be injected: `TxboxOutbox<Events>`, or `TxboxOutbox<typeof events>` of what `defineEvents` gave. With `Tx`, the
  * type of your transactions, the compiler refuses all others.
  */
-export class TxboxOutbox<Of extends EventMap = AnyEvents, Tx = AnyTransaction> {
+export class TxboxOutbox<Of extends EventMap = AnyEvents, Tx = AnyTransaction> implements Outbox<EventMapOf<Of>, Tx> {
+  // With the forms of the outbox, which make the compiler show the payload of the type at hand.
+  declare readonly enqueue: Outbox<EventMapOf<Of>, Tx>["enqueue"];
+  declare readonly withTransaction: Outbox<EventMapOf<Of>, Tx>["withTransaction"];
+  declare readonly enqueueHere: Outbox<EventMapOf<Of>, Tx>["enqueueHere"];
+  declare readonly lockKey: Outbox<EventMapOf<Of>, Tx>["lockKey"];
+  declare readonly cancel: Outbox<EventMapOf<Of>, Tx>["cancel"];
+
   constructor(outbox: Outbox<EventMapOf<Of>, Tx>) {
-    const { enqueue, withTransaction, enqueueHere, lockKey, cancel } = outbox;
-    Object.assign(this, { enqueue, withTransaction, enqueueHere, lockKey, cancel });
+    Object.assign(this, outbox);
   }
 }
-
-// All of them, with the forms that make the compiler show the payload of the type at hand.
-export interface TxboxOutbox<Of extends EventMap = AnyEvents, Tx = AnyTransaction> extends Outbox<EventMapOf<Of>, Tx> {}
 
 /** What `@nestjs/terminus` takes from a health indicator. */
 export type IndicatorResult<Key extends string = string> = Record<

@@ -35,8 +35,7 @@ const LIBRARIES = [
 const anything: StandardSchema = {
   "~standard": { version: 1, vendor: "none", validate: (value) => ({ value }) },
 };
-const define = (schema: unknown) =>
-  defineEvents({ visited: { stream: "s", schema: schema as StandardSchema<unknown> } });
+const define = (schema: unknown) => defineEvents({ visited: { stream: "s", schema: schema as StandardSchema } });
 const visited = (payload: unknown) => ({ type: "visited", key: "k", payload }) as const;
 
 describe.skipIf(!hasPostgres()).each(LIBRARIES)("a schema of %s", (library, throwing, late) => {
