@@ -10,6 +10,18 @@ export interface DatabaseUrl {
 }
 
 const FORMS = "Use postgres://…, mongodb://… or pglite:FOLDER";
+const STORES = "Stores of txbox are PostgreSQL, PGlite and MongoDB";
+const NAMES: Readonly<Record<string, string>> = {
+  mysql: "MySQL",
+  mysql2: "MySQL",
+  mariadb: "MariaDB",
+  sqlite: "SQLite",
+  sqlserver: "SQL Server",
+  mssql: "SQL Server",
+  oracle: "Oracle",
+  redis: "Redis",
+  file: "a file",
+};
 const ESCAPES = "Write / ? # @ and blanks in the user name or password as %2F %3F %23 %40 %20";
 
 /**
@@ -68,6 +80,8 @@ function pgliteFolder(text: string, from: string): DatabaseUrl {
 
 function hintFor(text: string): string {
   if (/^jdbc:/i.test(text)) return `. Leave out the jdbc: in front of it. ${FORMS}`;
+  const [, scheme = ""] = /^(mysql2?|mariadb|sqlite|sqlserver|mssql|oracle|redis|file):/i.exec(text) ?? [];
+  if (scheme !== "") return `, but one of ${NAMES[scheme.toLowerCase()] ?? scheme}. ${STORES}. ${FORMS}`;
   if (!text.includes("://") && text.includes("=")) return `. Pairs such as host=… are not understood. ${FORMS}`;
   return `. ${FORMS}`;
 }

@@ -1,6 +1,7 @@
 import { describeError, PermanentError, TxboxError, UnavailableError, type PayloadIssue } from "./errors.ts";
-import { asynchronous, type EventContract } from "./event-contract.ts";
+import { asynchronous, noResult, type EventContract } from "./event-contract.ts";
 import type { Headers } from "./message.ts";
+import { isPromise, runSchema } from "./run-schema.ts";
 import type { SchemaIssue } from "./standard-schema.ts";
 import { shownValue } from "./value-kind.ts";
 
@@ -73,7 +74,7 @@ function upcast({ type, upcasts }: EventContract, from: number, payload: unknown
         cause: error,
       });
     }
-    if (isPromise(value)) {
+    if (isHeardPromise(value)) {
       throw new PermanentError(`The upcast of ${type} from version ${i + 1} gave a promise`, {
         field: "payload",
         fix: "Make it synchronous",
@@ -88,20 +89,31 @@ type Checked =
   | { readonly issues: readonly PayloadIssue[]; readonly cause?: unknown };
 
 function check(contract: EventContract, payload: unknown, waits = false): Checked {
-  let result: unknown;
-  try {
-    result = contract.schema["~standard"].validate(payload);
-  } catch (error) {
-    return { issues: [{ path: [], message: `the schema threw ${describeError(error)}` }], cause: error };
+  const run = runSchema(contract.schema, payload);
+  if ("thrown" in run) {
+    return { issues: [{ path: [], message: `the schema threw ${describeError(run.thrown)}` }], cause: run.thrown };
   }
-  if (isPromise(result)) {
-    const error = asynchronous(contract.type);
-    // No message is at fault: they wait until the program is mended.
-    throw waits ? new UnavailableError(error.message, { route: `${contract.type}: its schema`, cause: error }) : error;
-  }
-  const { issues, value } = result as { issues?: readonly SchemaIssue[]; value?: unknown };
+  if ("waits" in run) throw unusable(asynchronous(contract.type), contract, waits);
+  if (!isResult(run.result)) throw unusable(noResult(contract.type, run.result), contract, waits);
+  const { issues, value } = run.result;
   // Those of some libraries hold the whole payload.
   return issues === undefined ? { value } : { issues: issues.map(plainIssue) };
+}
+
+/** At the handler no message is at fault: they wait until the program is mended. */
+function unusable(error: TxboxError, { type }: EventContract, waits: boolean): TxboxError {
+  return waits ? new UnavailableError(error.message, { route: `${type}: its schema`, cause: error }) : error;
+}
+
+interface Result {
+  readonly issues?: readonly SchemaIssue[];
+  readonly value?: unknown;
+}
+
+function isResult(value: unknown): value is Result {
+  if (typeof value !== "object" || value === null) return false;
+  const { issues } = value as { issues?: unknown };
+  return issues === undefined ? "value" in value : Array.isArray(issues);
 }
 
 function plainIssue({ message, path = [] }: SchemaIssue): PayloadIssue {
@@ -125,10 +137,9 @@ function pathText(path: PayloadIssue["path"]): string {
   }, "payload");
 }
 
-/** Its rejection is handled here, because the promise is not used: an unhandled one would end the process. */
-function isPromise(value: unknown): boolean {
-  if (typeof value !== "object" || value === null || typeof (value as Partial<Promise<unknown>>).then !== "function")
-    return false;
-  Promise.resolve(value as Promise<unknown>).catch(() => undefined);
+/** The rejection of one that will not be used is handled here: an unhandled one would end the process. */
+function isHeardPromise(value: unknown): boolean {
+  if (!isPromise(value)) return false;
+  Promise.resolve(value).catch(() => undefined);
   return true;
 }

@@ -2,6 +2,7 @@ import type { EventDefinition } from "./contract.ts";
 import { TxboxError } from "./errors.ts";
 import { nearest } from "./options.ts";
 import type { StandardSchema } from "./standard-schema.ts";
+import { MAX_NAME_BYTES, textFault } from "./text-fault.ts";
 import { shownValue, valueKind } from "./value-kind.ts";
 
 /** What was agreed about a message type, checked. */
@@ -43,9 +44,22 @@ function readDefinition(type: string, definition: unknown): EventContract {
     throw invalid(type, `${type} must be an object, got ${valueKind(definition)}`, FORM);
   }
   for (const name of Object.keys(definition)) if (!FIELDS.includes(name as keyof EventDefinition)) unknown(type, name);
+  const typeFault = textFault(type, MAX_NAME_BYTES);
+  if (typeFault !== undefined) {
+    const shown = shownValue(type.replaceAll("\0", ""));
+    throw invalid(undefined, `The type ${shown} ${typeFault.what}`, typeFault.fix("the name of the type"));
+  }
   const { stream, schema, version = 1, upcast = {} } = definition as Record<keyof EventDefinition, unknown>;
   if (typeof stream !== "string" || stream === "") {
     throw invalid(`${type}.stream`, `${type} needs the name of its stream, got ${shownValue(stream)}`, FORM);
+  }
+  const streamFault = textFault(stream, MAX_NAME_BYTES);
+  if (streamFault !== undefined) {
+    throw invalid(`${type}.stream`, `The stream of ${type} ${streamFault.what}`, streamFault.fix("it"));
+  }
+  if (stream.startsWith("inbox.")) {
+    const message = `${type}: the stream "${stream}" is kept for what a stored inbox has received`;
+    throw invalid(`${type}.stream`, message, "Use another name");
   }
   if (typeof version !== "number" || !Number.isSafeInteger(version) || version < 1) {
     const fix = "Begin with 1, and raise it by 1 with each change that breaks";
@@ -73,6 +87,12 @@ export function asynchronous(type: string): TxboxError {
   return invalid(`${type}.schema`, `The schema of ${type} is asynchronous`, fix);
 }
 
+/** A schema that was made by hand, or a library that keeps to no standard. */
+export function noResult(type: string, result: unknown): TxboxError {
+  const fix = "Its validate has to return { value } or { issues }, as standardschema.dev says";
+  return invalid(`${type}.schema`, `The schema of ${type} gave ${valueKind(result)} instead of a result`, fix);
+}
+
 function readUpcasts(type: string, version: number, upcast: unknown): EventContract["upcasts"] {
   const field = `${type}.upcast`;
   if (!isObject(upcast)) {
@@ -84,7 +104,12 @@ function readUpcasts(type: string, version: number, upcast: unknown): EventContr
   }
   const stray = Object.keys(upcast).find((name) => !before.some((step) => String(step) === name));
   if (stray !== undefined) {
-    const steps = version === 1 ? "Version 1 has none" : `There is one for each version from 1 to ${version - 1}`;
+    const steps =
+      version === 1
+        ? "Version 1 has none"
+        : version === 2
+          ? "There is one, from version 1"
+          : `There is one for each version from 1 to ${version - 1}`;
     throw invalid(field, `${type} is version ${version} and has an upcast from ${shownValue(stray)}`, steps);
   }
   return before.map((step) => {

@@ -121,6 +121,12 @@ export function createOutbox<Map extends EventMap = AnyEvents, Tx = object>(
     enqueue: enqueue as Outbox<Map, Tx>["enqueue"],
     async withTransaction(tx, run) {
       requireTransaction(tx);
+      if (typeof run !== "function") {
+        throw new TxboxError("invalid_option", `withTransaction needs a function, got ${valueKind(run)}`, {
+          field: "run",
+          fix: "Write outbox.withTransaction(tx, () => …): within it, enqueueHere uses tx",
+        });
+      }
       return runWithTransaction(writer, tx, run);
     },
     enqueueHere: (async (messages: unknown) => {

@@ -9,11 +9,11 @@ import type { Contracts } from "../core/event-map.ts";
 import { laneOf } from "../core/lane.ts";
 import type { Headers } from "../core/message.ts";
 import { nearest } from "../core/options.ts";
+import { MAX_NAME_BYTES, textFault } from "../core/text-fault.ts";
 import { isPlainObject, toJson } from "../core/to-json.ts";
 import { uuidv7, uuidv7At } from "../core/uuid.ts";
 import { shownValue, valueKind } from "../core/value-kind.ts";
 
-const MAX_NAME_BYTES = 200;
 const MAX_KEY_BYTES = 1024;
 const MAX_HEADER_BYTES = 64 * 1024;
 const LAST_TIME = Date.UTC(9999, 11, 31);
@@ -202,24 +202,8 @@ export function requireText(field: string, value: unknown, maxBytes: number): st
   if (typeof value !== "string") {
     throw invalidMessage(field, `${field} must be a string, got ${valueKind(value)}`, `Give ${field} as a string`);
   }
-  if (value === "")
-    throw invalidMessage(field, `${field} is empty`, `Give ${field} a value, or leave it out if it is optional`);
-  if (value.length * 3 > maxBytes && Buffer.byteLength(value) > maxBytes) {
-    throw invalidMessage(
-      field,
-      `${field} has ${Buffer.byteLength(value)} bytes, at most ${maxBytes} fit`,
-      `Shorten ${field}`,
-    );
-  }
-  if (value.includes("\0"))
-    throw invalidMessage(field, `${field} has a NUL character`, "Remove it: databases cannot store it");
-  if (!value.isWellFormed()) {
-    throw invalidMessage(
-      field,
-      `${field} has half of a surrogate pair`,
-      "Cut texts between characters, or call toWellFormed()",
-    );
-  }
+  const fault = textFault(value, maxBytes);
+  if (fault !== undefined) throw invalidMessage(field, `${field} ${fault.what}`, fault.fix(field));
   return value;
 }
 

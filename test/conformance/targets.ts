@@ -29,13 +29,15 @@ const ONE_CONNECTION: readonly StoreFeature[] = [
   "promptProgress",
 ];
 const ALL: readonly StoreFeature[] = ["concurrency", "sharing", ...ONE_CONNECTION];
+/** All, and transactions that are more than the connection they run on. */
+const WITH_HANDLES: readonly StoreFeature[] = [...ALL, "ownHandles"];
 
 function postgres(id: string, label: string, features = ALL): Target<StoreFeature> {
   return { id: `postgres-${id}`, suite: "store", adapter: "postgres", label, features };
 }
 
 export const nodePostgres: Target<StoreFeature> = postgres("node-postgres", "PostgreSQL 18, node-postgres");
-export const postgresJs: Target<StoreFeature> = postgres("postgres-js", "PostgreSQL 18, postgres.js");
+export const postgresJs: Target<StoreFeature> = postgres("postgres-js", "PostgreSQL 18, postgres.js", WITH_HANDLES);
 export const systemPostgres: Target<StoreFeature> = postgres("system", "PostgreSQL 15 (Debian), node-postgres");
 export const pgBouncer: Target<StoreFeature> = postgres(
   "pgbouncer",
@@ -44,8 +46,12 @@ export const pgBouncer: Target<StoreFeature> = postgres(
 export const postgresBridge: Target<StoreFeature> = postgres(
   "bridge",
   "PostgreSQL 18, an ORM on node-postgres through a bridge",
+  WITH_HANDLES,
 );
-export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", ONE_CONNECTION);
+export const pglite: Target<StoreFeature> = postgres("pglite", "PGlite: one connection, one process", [
+  ...ONE_CONNECTION,
+  "ownHandles",
+]);
 
 /** One process streams and the others stand by, so there is nothing to share; progress is written with the anchors. */
 export const postgresByStream: Target<StoreFeature> = postgres(
@@ -59,7 +65,7 @@ export const mongodb: Target<StoreFeature> = {
   suite: "store",
   adapter: "mongodb",
   label: "MongoDB 6 replica set, official driver",
-  features: ["concurrency", "sharing", "endings", "promptProgress"],
+  features: ["concurrency", "sharing", "endings", "promptProgress", "ownHandles"],
 };
 
 export const mongodbByStream: Target<StoreFeature> = {

@@ -38,6 +38,24 @@ export function openDriver(name: DriverName, url: string, max = 10): Driver {
   }
 }
 
+/** A transaction as the driver itself has it, which nothing guards. */
+export async function rawTransaction<T>({ name, client }: Driver, run: (tx: PostgresTx) => Promise<T>): Promise<T> {
+  if (name === "postgres.js") return (await (client as postgres.Sql).begin(run)) as T;
+  if (name === "PGlite") return (client as PGlite).transaction(run);
+  const connection = await (client as pg.Pool).connect();
+  try {
+    await connection.query("begin");
+    const result = await run(connection);
+    await connection.query("commit");
+    return result;
+  } catch (error) {
+    await connection.query("rollback");
+    throw error;
+  } finally {
+    connection.release();
+  }
+}
+
 export interface PartsOptions {
   schema?: string;
   tablePrefix?: string;

@@ -1,5 +1,8 @@
 import { type } from "arktype";
+import type { PGlite, Transaction } from "@electric-sql/pglite";
+import type { ClientSession, MongoClient } from "mongodb";
 import type { Pool, PoolClient } from "pg";
+import type { Sql, TransactionSql } from "postgres";
 import * as v from "valibot";
 import { z } from "zod";
 import {
@@ -12,6 +15,7 @@ import {
   type EventMapOf,
   type MessageOf,
   type NewMessageOf,
+  type SqlTransaction,
 } from "../../src/index.ts";
 import type { TxboxOutbox } from "../../src/frameworks/nestjs/index.ts";
 import { createPostgresStore } from "../../src/stores/postgres/index.ts";
@@ -175,7 +179,28 @@ export function named(): void {
 export async function injected(
   outbox: TxboxOutbox<typeof events>,
   plain: TxboxOutbox<{ paid: { id: string } }>,
+  exact: TxboxOutbox<typeof events, PoolClient>,
+  roots: { sql: Sql; pglite: PGlite; mongo: MongoClient; drizzle: { $client: Pool } },
+  transactions: { sql: TransactionSql; pglite: Transaction; session: ClientSession; any: SqlTransaction },
 ): Promise<void> {
+  const sent = { type: "order_sent", payload: { orderId: "1" } } as const;
+  await exact.enqueue(client, sent);
+  for (const tx of Object.values(transactions)) await outbox.enqueue(tx, sent);
+  await outbox.withTransaction(client, () => outbox.enqueueHere(sent));
+  // @ts-expect-error a pool
+  await outbox.enqueue(pool, sent);
+  // @ts-expect-error a pool
+  await plain.lockKey(pool, { stream: "s", key: "k" });
+  // @ts-expect-error the instance of postgres.js
+  await outbox.enqueue(roots.sql, sent);
+  // @ts-expect-error the instance of PGlite
+  await outbox.enqueue(roots.pglite, sent);
+  // @ts-expect-error a MongoClient
+  await outbox.enqueue(roots.mongo, sent);
+  // @ts-expect-error an ORM itself
+  await outbox.enqueue(roots.drizzle, sent);
+  // @ts-expect-error a transaction of another kind than the named one
+  await exact.enqueue(transactions.session, sent);
   await outbox.enqueue(client, { type: "order_sent", payload: { orderId: "1" } });
   await plain.enqueue(client, { stream: "s", type: "paid", payload: { id: "1" } });
   // @ts-expect-error the payload of another type

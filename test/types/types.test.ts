@@ -38,17 +38,27 @@ declare const store: ReturnType<typeof createPostgresStore>;
 declare const tx: import("pg").PoolClient;
 interface Plain { created: { id: string; total: number }; paid: { paidAt: string }; sent: { carrier: string } }
 const plain = createOutbox<Plain>({ store });
-const typed = createOutbox({ store, events: defineEvents({
+const events = defineEvents({
   created: { stream: "s", schema: z.object({ id: z.string(), total: z.number() }) },
   paid: { stream: "s", schema: z.object({ paidAt: z.string() }) },
   sent: { stream: "s", schema: z.object({ carrier: z.string() }) },
-}) });
+});
+const typed = createOutbox({ store, events });
+declare const injected: import("../../src/frameworks/nestjs/index.ts").TxboxOutbox<Plain>;
+declare const injectedTyped: import("../../src/frameworks/nestjs/index.ts").TxboxOutbox<typeof events>;
 `;
   test.each([
     ["of a message", `await plain.enqueue(tx, { stream: "s", type: "created", payload: { id: "1" } });`],
     ["of one of many", `await plain.enqueue(tx, [{ stream: "s", type: "created", payload: { id: "1" } }]);`],
     ["with a contract", `await typed.enqueue(tx, { type: "created", payload: { id: "1" } });`],
     ["of one of many with a contract", `await typed.enqueue(tx, [{ type: "created", payload: { id: "1" } }]);`],
+    ["in Nest", `await injected.enqueue(tx, { stream: "s", type: "created", payload: { id: "1" } });`],
+    ["of one of many in Nest", `await injected.enqueue(tx, [{ stream: "s", type: "created", payload: { id: "1" } }]);`],
+    ["in Nest with a contract", `await injectedTyped.enqueue(tx, { type: "created", payload: { id: "1" } });`],
+    [
+      "in Nest, far from the transaction",
+      `await injectedTyped.enqueueHere({ type: "created", payload: { id: "1" } });`,
+    ],
   ])("%s: what is missing of its type, and nothing of others", async (_, line) => {
     const code = (head + line).replaceAll("../../src/", join(root, "src/"));
     const said = await compile([{ file: "wrong.ts", code }]);

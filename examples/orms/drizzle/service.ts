@@ -4,6 +4,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromDrizzle } from "txbox/drizzle";
 import { createPostgresStore } from "txbox/postgres";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 import * as schema from "./schema.ts";
 import { order, payment } from "./schema.ts";
@@ -51,6 +52,16 @@ export function createShop(db: Database, close: () => Promise<void>): Shop {
         await outbox.enqueue(tx, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = db.transaction(async (tx) => {
+        await tx.insert(order).values({ id, total: 1 });
+        late = forgotten(afterMs, () => outbox.enqueue(tx, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       await db.transaction(async (tx) => {

@@ -4,6 +4,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromKnex } from "txbox/knex";
 import { createPostgresStore } from "txbox/postgres";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 
 /** Payments go through Objection, whose transactions are those of Knex. */
@@ -60,6 +61,16 @@ export function openShop(url: string): Shop {
         await outbox.enqueue(trx, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = knex.transaction(async (trx) => {
+        await trx<Order>("order").insert({ id, total: 1 });
+        late = forgotten(afterMs, () => outbox.enqueue(trx, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       await knex.transaction(async (trx) => {

@@ -4,6 +4,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromKysely } from "txbox/kysely";
 import { createPostgresStore } from "txbox/postgres";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 
 interface Tables {
@@ -54,6 +55,16 @@ export function openShop(url: string): Shop {
         await outbox.enqueue(trx, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = db.transaction().execute(async (trx) => {
+        await trx.insertInto("order").values({ id, total: 1 }).execute();
+        late = forgotten(afterMs, () => outbox.enqueue(trx, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       const trx = await db.startTransaction().execute();

@@ -4,6 +4,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { fromMikroOrm } from "txbox/mikro-orm";
 import { createPostgresStore } from "txbox/postgres";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 
 const Order = defineEntity({
@@ -68,6 +69,16 @@ export async function openShop(url: string): Promise<Shop> {
         await outbox.enqueue(tx, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = em().transactional(async (tx) => {
+        await tx.insert(Order, { id, total: 1 });
+        late = forgotten(afterMs, () => outbox.enqueue(tx, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       await em().transactional(async (tx) => {

@@ -4,6 +4,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { createPostgresStore } from "txbox/postgres";
 import { fromPrisma } from "txbox/prisma";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 import { type Prisma, PrismaClient } from "./generated/client.ts";
 
@@ -49,6 +50,16 @@ export function openShop(url: string): Shop {
         await outbox.enqueue(tx, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = prisma.$transaction(async (tx) => {
+        await tx.order.create({ data: { id, total: 1 } });
+        late = forgotten(afterMs, () => outbox.enqueue(tx, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       await prisma.$transaction(async (tx) => {

@@ -3,6 +3,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { createPostgresStore } from "txbox/postgres";
 import { fromSequelize } from "txbox/sequelize";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 
 export function openShop(url: string): Shop {
@@ -57,6 +58,16 @@ export function openShop(url: string): Shop {
         await outbox.enqueue(transaction, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = sequelize.transaction(async (transaction) => {
+        await Order.create({ id, total: 1 }, { transaction });
+        late = forgotten(afterMs, () => outbox.enqueue(transaction, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       await sequelize.transaction(async (transaction) => {

@@ -8,6 +8,8 @@ export interface Shop {
   placeOrder(id: string, total: number): Promise<void>;
   /** The same, and then the transaction fails. */
   placeOrderAndFail(id: string): Promise<void>;
+  /** The same without waiting for the message, which comes so much later: while the transaction ends, or after that. */
+  placeOrderAndForget(id: string, afterMs: number): Promise<void>;
   /** A gift in a nested transaction that fails; the order stays. */
   placeOrderWithoutGift(id: string, giftId: string): Promise<void>;
   /** Many messages by one call. */

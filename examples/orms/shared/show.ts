@@ -43,6 +43,10 @@ export async function show({ name, open, query, hasSessions = true }: ShowOption
   same([await orders(), await created()], [["o-1"], ["o-1"]]);
   said("rollback");
 
+  for (let n = 0; n < 20; n++) await shop.placeOrderAndForget(`f-${n}`, n % 5);
+  same([await orders(), await created()], [["o-1"], ["o-1"]]);
+  said("a forgotten await writes nothing");
+
   await shop.placeOrderWithoutGift("o-3", "gift");
   same(
     [await orders(), await created()],
@@ -66,7 +70,8 @@ export async function show({ name, open, query, hasSessions = true }: ShowOption
     said(`refused outside a transaction: ${error.message}`);
     return true;
   });
-  await rejects(shop.enqueueTooLate(), (error: Error) => {
+  await rejects(shop.enqueueTooLate(), (error: Error & { code?: string }) => {
+    same(error.code, "no_transaction");
     said(`refused after the end: ${error.message}`);
     return true;
   });

@@ -3,6 +3,7 @@ import { createInbox, createOutbox, defineEvents, PermanentError } from "txbox";
 import { createPostgresStore } from "txbox/postgres";
 import { fromTypeorm } from "txbox/typeorm";
 import { created, type Events, paid } from "../shared/events.ts";
+import { forgotten } from "../shared/forgotten.ts";
 import { LARGE, type Shop, UNPAYABLE } from "../shared/shop.ts";
 
 const Order = new EntitySchema<{ id: string; total: number }>({
@@ -55,6 +56,16 @@ export async function openShop(url: string): Promise<Shop> {
         await outbox.enqueue(manager, created(id, 1));
         throw new Error("out of stock");
       });
+    },
+    async placeOrderAndForget(id, afterMs) {
+      let late: Promise<void> | undefined;
+      const failing = dataSource.transaction(async (manager) => {
+        await manager.insert(Order, { id, total: 1 });
+        late = forgotten(afterMs, () => outbox.enqueue(manager, created(id, 1)));
+        throw new Error("out of stock");
+      });
+      await failing.catch(() => undefined);
+      await late;
     },
     async placeOrderWithoutGift(id, giftId) {
       await dataSource.transaction(async (manager) => {

@@ -58,6 +58,7 @@ describe("the plugin for Fastify", () => {
       [{ store: pool }, /createOutbox needs a store/],
       [{ store: store(), inboxes: [{ consumer: "c", subscriber: bus }] }, /the inbox c needs handlers/],
       [{ store: store(), inboxes: [{ consumer: "c", handlers: {} }] }, /the inbox c needs a subscriber/],
+      [{ store: store(), inboxes: [null] }, /inboxes\[0\] is null\. Each is \{ consumer, subscriber, handlers \}/],
     ];
     for (const [options, message] of cases) {
       const other = fastify();

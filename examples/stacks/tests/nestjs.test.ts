@@ -33,4 +33,14 @@ describe("a Nest application of CommonJS", () => {
     expect(stderr).toMatch(/Tests: +12 passed, 12 total/);
     expect(stderr).not.toMatch(/did not exit|open handle/);
   });
+
+  test("is tested under Jest on Node 24 with the flag alone", async () => {
+    await using database = await createDatabase(inject("postgresUrl")!);
+    const env = { ...process.env, DATABASE_URL: database.url, NODE_ENV: "test" };
+    const jest = join(stacks, "node_modules", "jest", "bin", "jest.js");
+    const args = ["--experimental-vm-modules", jest, "--config", "jest.vm-modules.config.cjs", "--ci"];
+    const { stderr } = await mustRun(NODE_24.path, args, { cwd: folder, env, timeoutMs: 240_000 });
+    expect(stderr).toMatch(/Tests: +12 passed, 12 total/);
+    expect(stderr).not.toMatch(/did not exit|open handle/);
+  });
 });

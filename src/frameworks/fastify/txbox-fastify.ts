@@ -1,4 +1,5 @@
 import type { AnyEvents, EventMap } from "../../core/message.ts";
+import { valueKind } from "../../core/value-kind.ts";
 import type { HandlerFunction } from "../../inbox/handler-registry.ts";
 import {
   createMessaging,
@@ -66,7 +67,12 @@ const REGISTER_OPTIONS = ["prefix", "logLevel", "logSerializers"];
 
 function inboxesOf(of: string, inboxes: unknown): { inboxes?: InboxPart[] } {
   if (!Array.isArray(inboxes)) return {};
-  const parts = (inboxes as readonly FastifyInboxPart[]).map(({ handlers, ...part }) => {
+  const parts = (inboxes as readonly (FastifyInboxPart | null | undefined)[]).map((given, i) => {
+    if (typeof given !== "object" || given === null) {
+      const fix = "Each is { consumer, subscriber, handlers }";
+      throw invalid(`inboxes[${i}]`, `${of}: inboxes[${i}] is ${valueKind(given)}`, fix);
+    }
+    const { handlers, ...part } = given;
     if (typeof handlers === "object" && handlers !== null) return part;
     const fix = "Pass handlers: { order_created: async (tx, message) => { … } }";
     throw invalid("handlers", `${of}: the inbox ${part.consumer} needs handlers`, fix);

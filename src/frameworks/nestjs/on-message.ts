@@ -1,3 +1,4 @@
+import { valueKind } from "../../core/value-kind.ts";
 import { invalid } from "../shared/messaging.ts";
 
 /** What a method handles. */
@@ -26,6 +27,12 @@ export type HandlerDecorator = <Method extends (tx: never, message: never, conte
  * than one.
  */
 export function OnMessage(type: string, consumer?: string): HandlerDecorator {
+  if (typeof type !== "string" || type === "") {
+    throw invalid("OnMessage", `@OnMessage needs a message type, got ${valueKind(type)}`, FORM);
+  }
+  if (consumer !== undefined && (typeof consumer !== "string" || consumer === "")) {
+    throw invalid("OnMessage", `@OnMessage("${type}"): the consumer is ${valueKind(consumer)}`, FORM);
+  }
   return (target, method) => {
     if (typeof method !== "string" || typeof target !== "object") {
       throw invalid("OnMessage", `@OnMessage("${type}") is not on a method`, "Put it on a method with a plain name");
@@ -35,6 +42,9 @@ export function OnMessage(type: string, consumer?: string): HandlerDecorator {
     holder[MARKS]!.push({ method, type, consumer });
   };
 }
+
+const FORM =
+  'Write @OnMessage("order_created"), or @OnMessage("order_created", "payments") where there is more than one inbox';
 
 /** The marks of an instance, those of the classes that it extends included. A method that was overridden counts once. */
 export function marksOf(instance: object): HandlerMark[] {

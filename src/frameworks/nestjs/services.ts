@@ -1,44 +1,29 @@
-import type { Enqueued } from "../../core/contracts.ts";
 import type { EventMapOf } from "../../core/event-map.ts";
-import type { AnyEvents, EventMap, NewMessageOf } from "../../core/message.ts";
+import type { AnyEvents, EventMap } from "../../core/message.ts";
 import type { Health, HealthReport, ReadyReport } from "../../observability/health.ts";
 import type { Outbox } from "../../outbox/outbox.ts";
 
-/** The outbox, to be injected: `TxboxOutbox<Events>`, or `TxboxOutbox<typeof events>` of what `defineEvents` gave. */
-export class TxboxOutbox<Of extends EventMap = AnyEvents> implements Outbox<EventMapOf<Of>, object> {
-  readonly #outbox: Outbox<EventMapOf<Of>, object>;
+/** Any transaction, but for what the compiler knows to be a client or an ORM itself. */
+export type AnyTransaction = object & {
+  readonly [
+    Name in "totalCount" | "PostgresError" | "waitReady" | "$client" | "$connect" | "define" | "startSession"
+  ]?: never;
+};
 
-  constructor(outbox: Outbox<EventMapOf<Of>, object>) {
-    this.#outbox = outbox;
-  }
+/**
+ * The outbox, to be injected: `TxboxOutbox<Events>`, or `TxboxOutbox<typeof events>` of what `defineEvents` gave. With `Tx`, the
+ * type of your transactions, the compiler refuses all others.
+ */
+export class TxboxOutbox<Of extends EventMap = AnyEvents, Tx = AnyTransaction> implements Outbox<EventMapOf<Of>, Tx> {
+  // With the forms of the outbox, which make the compiler show the payload of the type at hand.
+  declare readonly enqueue: Outbox<EventMapOf<Of>, Tx>["enqueue"];
+  declare readonly withTransaction: Outbox<EventMapOf<Of>, Tx>["withTransaction"];
+  declare readonly enqueueHere: Outbox<EventMapOf<Of>, Tx>["enqueueHere"];
+  declare readonly lockKey: Outbox<EventMapOf<Of>, Tx>["lockKey"];
+  declare readonly cancel: Outbox<EventMapOf<Of>, Tx>["cancel"];
 
-  enqueue(tx: object, message: NewMessageOf<EventMapOf<Of>>): Promise<Enqueued>;
-  enqueue(tx: object, messages: readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued[]>;
-  enqueue(
-    tx: object,
-    messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[],
-  ): Promise<Enqueued | Enqueued[]> {
-    return this.#outbox.enqueue(tx, messages);
-  }
-
-  withTransaction<T>(tx: object, run: () => Promise<T>): Promise<T> {
-    return this.#outbox.withTransaction(tx, run);
-  }
-
-  enqueueHere(message: NewMessageOf<EventMapOf<Of>>): Promise<Enqueued>;
-  enqueueHere(messages: readonly NewMessageOf<EventMapOf<Of>>[]): Promise<Enqueued[]>;
-  enqueueHere(
-    messages: NewMessageOf<EventMapOf<Of>> & readonly NewMessageOf<EventMapOf<Of>>[],
-  ): Promise<Enqueued | Enqueued[]> {
-    return this.#outbox.enqueueHere(messages);
-  }
-
-  lockKey(tx: object, of: { stream: string; key: string }): Promise<void> {
-    return this.#outbox.lockKey(tx, of);
-  }
-
-  cancel(tx: object, id: string): Promise<boolean> {
-    return this.#outbox.cancel(tx, id);
+  constructor(outbox: Outbox<EventMapOf<Of>, Tx>) {
+    Object.assign(this, outbox);
   }
 }
 

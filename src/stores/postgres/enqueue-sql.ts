@@ -4,12 +4,25 @@ import type { Names } from "./postgres-names.ts";
 export interface EnqueueSql {
   /** For one message, with only the columns that have a value: each parameter costs time on both sides. */
   one(columns: readonly number[], how: OneOptions): string;
-  many: string;
-  manyChosen: string;
-  manyLater: string;
-  manyChosenLater: string;
-  lockKey: string;
-  cancel: string;
+  many(how: ManyOptions): string;
+  lockKey(how: Within): string;
+  cancel(how: Within): string;
+}
+
+/**
+ * `within`: the last parameter is the id of the transaction that the statement has to run in. In another one, or by itself,
+ * it changes nothing: `lockKey`, and `many` with neither `chosen` nor `later`, then say that they have written no row; the
+ * others give a row that is null.
+ */
+export interface Within {
+  within: boolean;
+}
+
+export interface ManyOptions extends Within {
+  /** The caller chose some of the ids. */
+  chosen: boolean;
+  /** Some are to be delivered later. */
+  later: boolean;
 }
 
 export interface OneOptions {
@@ -24,6 +37,13 @@ export interface OneOptions {
  * is named with its schema: no object of another role can stand in for it.
  */
 const EQUALS = "operator(pg_catalog.=)";
+
+/** The id of a transaction that is open; outside of one, of a transaction that ends with the statement. */
+export const TRANSACTION_ID = "select pg_catalog.pg_current_xact_id()::pg_catalog.text";
+
+function isWithin(parameter: number): string {
+  return `pg_catalog.pg_current_xact_id()::pg_catalog.text ${EQUALS} $${parameter}::pg_catalog.text`;
+}
 
 // Column, type, array type as given. Parameters arrive as text, whatever the driver would make of the column's type.
 const COLUMNS = [
@@ -45,6 +65,7 @@ const COLUMNS = [
 export const columnsOfMessage: string = COLUMNS.map(([name]) => name).join(", ");
 export function enqueueSql(names: Names): EnqueueSql {
   const ones = new Map<number, string>();
+  const batches = new Map<number, string>();
   return {
     one(given, how) {
       const base = (how.chosen ? 1 << COLUMNS.length : 0) | (how.sendsText ? 2 << COLUMNS.length : 0);
@@ -53,15 +74,22 @@ export function enqueueSql(names: Names): EnqueueSql {
       if (text === undefined) ones.set(mask, (text = oneSql(names, given, how)));
       return text;
     },
-    many: manySql(names, { chosen: false, later: false }),
-    manyChosen: manySql(names, { chosen: true, later: false }),
-    manyLater: manySql(names, { chosen: false, later: true }),
-    manyChosenLater: manySql(names, { chosen: true, later: true }),
-    lockKey: "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::pg_catalog.text, 0))",
+    many(how) {
+      const mask = (how.chosen ? 1 : 0) | (how.later ? 2 : 0) | (how.within ? 4 : 0);
+      let text = batches.get(mask);
+      if (text === undefined) batches.set(mask, (text = manySql(names, how)));
+      return text;
+    },
+    lockKey({ within }) {
+      const lock = "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1::pg_catalog.text, 0))";
+      return within ? `${lock} where ${isWithin(2)}` : lock;
+    },
     // The id is free again: the caller may want to enqueue a new message with it.
-    cancel: `with gone as (delete from ${names.scheduled} where id ${EQUALS} $1::pg_catalog.text returning id),
+    cancel: ({
+      within,
+    }) => `with gone as (delete from ${names.scheduled} where id ${EQUALS} $1::pg_catalog.text ${within ? `and ${isWithin(2)}` : ""} returning id),
         freed as (delete from ${names.enqueued_id} e using gone where e.id ${EQUALS} gone.id)
-      select id from gone`,
+      select id from gone ${within ? `union all select null where not ${isWithin(2)}` : ""}`,
   };
 }
 
@@ -84,7 +112,7 @@ function oneSql(names: Names, given: readonly number[], { chosen, sendsText }: O
  * Positions rise in the order of the array. Chosen ids are recorded in sorted order, so that two transactions with
  * the same ids wait for each other instead of deadlocking. The database's clock decides what is later.
  */
-function manySql(names: Names, { chosen, later }: { chosen: boolean; later: boolean }): string {
+function manySql(names: Names, { chosen, later, within }: ManyOptions): string {
   const extra = [...(chosen ? ["chosen"] : []), ...(later ? ["deliver_at"] : [])];
   const arrays = [
     ...COLUMNS.map(([, type], i) => cast(i + 1, `${qualified(arrayType(type))}[]`)),
@@ -92,14 +120,16 @@ function manySql(names: Names, { chosen, later }: { chosen: boolean; later: bool
   ];
   const from = `unnest(${arrays.join(", ")}) with ordinality as i(${[columnsOfMessage, ...extra, "ord"].join(", ")})`;
   const values = COLUMNS.map(([name, type]) => valueOf(name, type)).join(", ");
+  const here = isWithin(arrays.length + 1);
+  const input = within ? `${from} where ${here}` : from;
   if (!chosen && !later)
-    return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${from} order by ord`;
+    return `insert into ${names.message} (${columnsOfMessage}) select ${values} from ${input} order by ord`;
 
   const isNew = chosen ? `(not chosen or id ${EQUALS} any (select id from fresh))` : "true";
   const isLater = later
     ? "coalesce(pg_catalog.to_timestamp(deliver_at) operator(pg_catalog.>) pg_catalog.statement_timestamp(), false)"
     : "false";
-  return `with input as materialized (select * from ${from})
+  return `with input as materialized (select * from ${input})
     ${chosen ? `, fresh as (insert into ${names.enqueued_id} (id) select id from input where chosen order by id on conflict do nothing returning id)` : ""}
     ${
       later
@@ -109,7 +139,8 @@ function manySql(names: Names, { chosen, later }: { chosen: boolean; later: bool
     }
     , logged as (insert into ${names.message} (${columnsOfMessage}) select ${values}
         from input where not ${isLater} and ${isNew} order by ord returning id)
-    select id from logged ${later ? "union all select id from scheduled" : ""}`;
+    select id from logged ${later ? "union all select id from scheduled" : ""}
+    ${within ? `union all select null where not ${here}` : ""}`;
 }
 
 /** No text of a message is empty, so that an empty one can stand for null: with array_nulls off, NULL would be a text. */

@@ -101,11 +101,11 @@ export function driverTransaction(tx: PostgresTx): PostgresTx {
   return (transactionUnder(tx) as PostgresTx | undefined) ?? tx;
 }
 
-/** A library says by itself whether a transaction is open. It may serialise parameters anew. */
+/** A library refuses a transaction that has ended, but few know while COMMIT is under way. It may serialise parameters anew. */
 function bridgedRunner(bridged: Exclude<BridgedStatements, { driver: unknown }>): TransactionRunner {
   return {
     sendsText: false,
-    mayAutocommit: false,
+    mayAutocommit: true,
     query: async (sql, params = []) =>
       (await bridged.rows(sql, params)).map((row) =>
         Object.values(row as Record<string, string | number | null>).map(textOf),

@@ -1,8 +1,8 @@
 import type { Enqueued, PreparedMessage, Writer } from "../../core/contracts.ts";
-import { errorCode } from "../../core/errors.ts";
-import { enqueueSql, type EnqueueSql } from "./enqueue-sql.ts";
+import type { TxboxError } from "../../core/errors.ts";
+import { enqueueSql, TRANSACTION_ID, type EnqueueSql } from "./enqueue-sql.ts";
 import { notATransaction, plainArray, textArray, transactionRunner } from "./postgres-client.ts";
-import type { PostgresBridge, PostgresTx, ScriptRunner } from "./postgres-client.ts";
+import type { PostgresBridge, PostgresTx, Row, ScriptRunner } from "./postgres-client.ts";
 import { explain } from "./postgres-errors.ts";
 import type { Names } from "./postgres-names.ts";
 
@@ -16,11 +16,11 @@ export interface WriterOptions {
 export function createWriter({ names, bridge }: WriterOptions): Writer<PostgresTx> {
   const sql = enqueueSql(names);
 
-  async function inTransaction<T>(tx: PostgresTx, run: (runner: ScriptRunner) => Promise<T>): Promise<T> {
+  async function inTransaction<T>(tx: PostgresTx, run: (runner: ScriptRunner, open: OpenTransaction) => Promise<T>) {
     const runner = transactionRunner(tx, bridge);
-    if (runner.mayAutocommit) await requireOpenTransaction(runner);
     try {
-      return await run(runner);
+      const id = runner.mayAutocommit ? await transactionId(runner) : undefined;
+      return await run(runner, { within: id !== undefined, params: id === undefined ? [] : [id] });
     } catch (error) {
       throw explain(error, names.schema);
     }
@@ -28,51 +28,83 @@ export function createWriter({ names, bridge }: WriterOptions): Writer<PostgresT
 
   return {
     async enqueue(tx, messages) {
-      const [only] = messages;
-      if (messages.length === 1 && only !== undefined && only.deliverAt === null) {
-        const columns: number[] = [];
-        const params: string[] = [];
-        for (const [column, value] of valuesOf(only).entries()) {
-          if (value === null) continue;
-          columns.push(column);
-          params.push(value);
+      return inTransaction(tx, async (runner, open) => {
+        const [only] = messages;
+        if (messages.length === 1 && only !== undefined && only.deliverAt === null && !open.within) {
+          return [await enqueueOne(sql, runner, only)];
         }
-        const written = await inTransaction(tx, (runner) => {
-          const { sendsText } = runner;
-          return runner.affect(sql.one(columns, { chosen: only.idChosen, sendsText }), params);
-        });
-        return [{ id: only.id, duplicate: only.idChosen && written === 0 }];
-      }
-      const rows = await inTransaction(tx, (runner) => runner.query(manySql(sql, messages), arrays(messages)));
-      const written = new Set(rows.map(([id]) => id));
-      // Ids that txbox made are always new, so their statement returns nothing.
-      return messages.map(({ id, idChosen }) => ({ id, duplicate: idChosen && !written.has(id) }) satisfies Enqueued);
+        const chosen = messages.some(({ idChosen }) => idChosen);
+        const later = messages.some(({ deliverAt }) => deliverAt !== null);
+        const text = sql.many({ chosen, later, within: open.within });
+        const params = [...arrays(messages, { chosen, later }), ...open.params];
+        // Ids that txbox made are always new, so their statement returns nothing.
+        if (!chosen && !later) {
+          const count = await runner.affect(text, params);
+          if (open.within && count === 0) throw notOpen();
+          return messages.map(({ id }) => ({ id, duplicate: false }));
+        }
+        const written = idsOf(await runner.query(text, params));
+        return messages.map(({ id, idChosen }) => ({ id, duplicate: idChosen && !written.has(id) }));
+      });
     },
     async lockKey(tx, stream, key) {
       const scope = [names.lockScope, stream, key].join("\u001F");
-      // Its row is a void, which not every library can read.
-      await inTransaction(tx, (runner) => runner.affect(sql.lockKey, [scope]));
+      await inTransaction(tx, async (runner, open) => {
+        // Its row is a void, which not every library can read.
+        const locked = await runner.affect(sql.lockKey(open), [scope, ...open.params]);
+        if (open.within && locked === 0) throw notOpen();
+      });
     },
     async cancel(tx, id) {
-      return (await inTransaction(tx, (runner) => runner.query(sql.cancel, [id]))).length > 0;
+      return inTransaction(tx, async (runner, open) => {
+        return idsOf(await runner.query(sql.cancel(open), [id, ...open.params])).has(id);
+      });
     },
   };
 }
 
-const NO_ACTIVE_TRANSACTION = "25P01";
+/** Whether statements have to say which transaction they belong to, and the parameter in which they say it. */
+interface OpenTransaction {
+  readonly within: boolean;
+  readonly params: readonly string[];
+}
 
 /**
- * For clients that do not tell whether they are in a transaction: outside one a savepoint is an error and changes
- * nothing. No expression inside the INSERT itself could tell: with the extended protocol even now() and
- * statement_timestamp() differ in a statement that commits by itself.
+ * Where neither the driver nor the library can tell that COMMIT is not under way already: outside of a transaction every
+ * statement has an id of its own, so one that is tied to the id of the statement before it changes nothing.
  */
-async function requireOpenTransaction(runner: ScriptRunner): Promise<void> {
-  try {
-    await runner.exec("savepoint txbox_enqueue; release savepoint txbox_enqueue");
-  } catch (error) {
-    if (errorCode(error) !== NO_ACTIVE_TRANSACTION) throw error;
-    throw notATransaction("a client outside a transaction", "Run BEGIN on it first");
+async function transactionId(runner: ScriptRunner): Promise<string> {
+  const [[id] = []] = await runner.query(TRANSACTION_ID);
+  return String(id);
+}
+
+function idsOf(rows: readonly Row[]): ReadonlySet<string> {
+  return new Set(
+    rows.map(([id]) => {
+      if (id == null) throw notOpen();
+      return id;
+    }),
+  );
+}
+
+function notOpen(): TxboxError {
+  return notATransaction(
+    "a client outside a transaction",
+    "Enqueue after BEGIN, and wait for it before COMMIT or ROLLBACK",
+  );
+}
+
+async function enqueueOne(sql: EnqueueSql, runner: ScriptRunner, message: PreparedMessage): Promise<Enqueued> {
+  const columns: number[] = [];
+  const params: string[] = [];
+  for (const [column, value] of valuesOf(message).entries()) {
+    if (value === null) continue;
+    columns.push(column);
+    params.push(value);
   }
+  const { idChosen, id } = message;
+  const written = await runner.affect(sql.one(columns, { chosen: idChosen, sendsText: runner.sendsText }), params);
+  return { id, duplicate: idChosen && written === 0 };
 }
 
 /** The values of one message in the order of the columns in every statement. */
@@ -95,13 +127,12 @@ function valuesOf(message: PreparedMessage): (string | null)[] {
   ];
 }
 
-function manySql(sql: EnqueueSql, messages: readonly PreparedMessage[]): string {
-  const chosen = messages.some(({ idChosen }) => idChosen);
-  const later = messages.some(({ deliverAt }) => deliverAt !== null);
-  return chosen ? (later ? sql.manyChosenLater : sql.manyChosen) : later ? sql.manyLater : sql.many;
+interface Choices {
+  readonly chosen: boolean;
+  readonly later: boolean;
 }
 
-function arrays(messages: readonly PreparedMessage[]): string[] {
+function arrays(messages: readonly PreparedMessage[], choices: Choices): string[] {
   const text = (of: (message: PreparedMessage) => string | null) => textArray(messages.map((one) => of(one) ?? ""));
   return [
     text(({ id }) => id),
@@ -116,14 +147,12 @@ function arrays(messages: readonly PreparedMessage[]): string[] {
     text(headersOf),
     text(({ body }) => (typeof body === "string" ? body : null)),
     text(({ body }) => (typeof body === "string" ? null : hex(body))),
-    ...choices(messages),
+    ...choicesOf(messages, choices),
   ];
 }
 
 /** Parameters 13 and 14, present only in the statements that use them. */
-function choices(messages: readonly PreparedMessage[]): string[] {
-  const chosen = messages.some(({ idChosen }) => idChosen);
-  const later = messages.some(({ deliverAt }) => deliverAt !== null);
+function choicesOf(messages: readonly PreparedMessage[], { chosen, later }: Choices): string[] {
   return [
     ...(chosen ? [plainArray(messages.map(({ idChosen }) => String(idChosen)))] : []),
     ...(later

@@ -52,6 +52,14 @@ export function refuseTransactionControl(text: string): void {
   }
 }
 
+/** Whether a transaction is open after this text; undefined when it neither begins nor ends one. */
+export function opensOrEnds(text: string): "opens" | "ends" | undefined {
+  if (!SUSPICIOUS.test(text)) return undefined;
+  const statements = text.replaceAll(OPAQUE, " ").split(";");
+  const last = statements.map((statement) => ENDS.exec(statement.trim())?.[0]).findLast((found) => found !== undefined);
+  return last === undefined ? undefined : /^(?:begin|start)/i.test(last) ? "opens" : "ends";
+}
+
 export function notYours(what: string): TxboxError {
   return new TxboxError("no_transaction", `A handler may not end its transaction, but called ${what}`, {
     field: "tx",

@@ -11,6 +11,7 @@ import { deadGroupCases } from "./dead-group-cases.ts";
 import { deadLetterCases } from "./dead-letter-cases.ts";
 import { doctorCases } from "./doctor-cases.ts";
 import { editCases } from "./edit-cases.ts";
+import { endedTransactionCases } from "./ended-transaction-cases.ts";
 import { figuresCases } from "./figures-cases.ts";
 import { historyCases } from "./history-cases.ts";
 import { leaseCases } from "./lease-cases.ts";
@@ -33,6 +34,7 @@ import { writerCases } from "./writer-cases.ts";
 /** What every store must do, as data; see docs/writing-an-adapter.md. */
 export const storeConformance: readonly StoreCase[] = [
   ...writerCases,
+  ...endedTransactionCases,
   ...contentCases,
   ...scheduleCases,
   ...windowCases,

@@ -18,7 +18,9 @@ export type StoreFeature =
   /** A restored copy is recognised: `restore` is there. */
   | "restore"
   /** The ways in which a handler could end its transaction are known: `endings` and `breakTransaction` are there. */
-  | "endings";
+  | "endings"
+  /** No two transactions have the same `tx`. Without it, the connection itself is what is passed. */
+  | "ownHandles";
 
 /** The transaction of any driver; the cases only pass it on. */
 export type AnyTx = object;
@@ -40,6 +42,9 @@ export interface RestoredCopy {
   rebase(): Promise<unknown>;
 }
 
+/** An application that has one connection, where the database has such a thing, and shares it with no other case. */
+export interface SoleClient extends Pick<StoreContext, "store" | "transaction">, AsyncDisposable {}
+
 /** What one case works with: a store over empty, migrated tables that no other case sees. */
 export interface StoreContext {
   readonly store: Store<AnyTx>;
@@ -53,6 +58,11 @@ export interface StoreContext {
   notes(): Promise<string[]>;
   /** Makes the schema look `missing`, `older` or `newer` to the migrator. */
   spoilSchema(state: "missing" | "older" | "newer"): Promise<void>;
+  /**
+   * A store over the same tables through such a client, with transactions as the driver or the library opens them. Without it
+   * the cases use `store` and `transaction`.
+   */
+  soleClient?(): Promise<SoleClient>;
   /** Feature "savepoints": runs and undoes what was run, and only that. */
   undo?(tx: AnyTx, run: () => Promise<unknown>): Promise<void>;
   /** Feature "endings": by name, what a handler could call to end its transaction or its session. */

@@ -4,7 +4,7 @@ import type { PostgresBridge, PostgresTx } from "../../../src/stores/postgres/po
 import { createPostgresStore, type PostgresStoreOptions } from "../../../src/stores/postgres/postgres-store.ts";
 import type { AnyTx, StoreContext } from "../../../src/testing/index.ts";
 import type { Pool } from "pg";
-import type { Driver } from "../../support/postgres-drivers.ts";
+import { rawTransaction, type Driver } from "../../support/postgres-drivers.ts";
 import { streamingStore } from "../../support/streaming-session.ts";
 import { restoredCopy } from "./restored-copy.ts";
 import type { SchemaPool } from "./schema-pool.ts";
@@ -22,6 +22,8 @@ export interface Clients {
   /** Stands for another process. */
   readonly other: Driver;
   readonly schemas: SchemaPool;
+  /** A client of its own with one connection; undefined where the driver is one anyway. */
+  readonly sole?: (() => Driver) | undefined;
   /** Relays read the server's log. */
   readonly stream?: boolean;
 }
@@ -31,6 +33,7 @@ export async function postgresContext({
   driver,
   other,
   schemas,
+  sole,
   stream = false,
   library,
 }: Clients): Promise<StoreContext & AsyncDisposable> {
@@ -57,6 +60,15 @@ export async function postgresContext({
     },
     async notes() {
       return (await database.query(`select text from ${schema}.own order by n`)).map(([text]) => String(text));
+    },
+    async soleClient() {
+      const own = sole?.();
+      const on = own ?? driver;
+      return {
+        store: createPostgresStore({ client: library?.(on).bridge ?? on.client, schema }),
+        transaction: library?.(on).transaction ?? ((run) => rawTransaction(on, run)),
+        [Symbol.asyncDispose]: async () => own?.close(),
+      };
     },
     async undo(tx, run) {
       const sql = runner(tx);

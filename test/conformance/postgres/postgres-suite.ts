@@ -20,7 +20,7 @@ export function postgresSuite(
   settings: Readonly<Record<string, string>> = {},
   { stream = false, library }: Pick<Clients, "stream" | "library"> = {},
 ): void {
-  const open = (on: string): Driver => openDriver(driverName, on, CONNECTIONS);
+  const open = (on: string, connections = CONNECTIONS): Driver => openDriver(driverName, on, connections);
   describe("store conformance", () => {
     let base: TestDatabase;
     let clients: Clients;
@@ -29,7 +29,7 @@ export function postgresSuite(
       base = await createDatabase(url());
       await setDatabase(base, settings);
       const [driver, other] = [open(base.url), open(base.url)];
-      clients = { driver, other, schemas: new SchemaPool(driver), stream, library };
+      clients = { driver, other, schemas: new SchemaPool(driver), sole: () => open(base.url, 1), stream, library };
     });
     afterAll(async () => {
       if (stream) await endStreams(clients.driver);

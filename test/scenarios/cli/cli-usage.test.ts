@@ -74,7 +74,10 @@ describe.concurrent("txbox, used rightly and wrongly", () => {
       ["status"],
       "Which database? Give --database-url, set TXBOX_DATABASE_URL or DATABASE_URL, or write txbox.config.ts",
     ],
-    [["status", "--database-url", "mysql://u:secret@h/d"], "is no database URL"],
+    [
+      ["status", "--database-url", "mysql://u:secret@h/d"],
+      "--database-url is no database URL, but one of MySQL. Stores of txbox are PostgreSQL, PGlite and MongoDB. Use postgres://",
+    ],
     [["status", "--database-url", "pglite:"], "pglite: needs a folder"],
     [["status", "--config", "missing.ts"], "There is no configuration file"],
     [["migrate", "--schema", "--dry-run"], "--schema needs a value, and --dry-run is a flag"],

@@ -31,6 +31,14 @@ describe.skipIf(!hasPostgres())("withTransaction and enqueueHere", () => {
     (await pool.query("select from txbox.message where key = $1", [key])).rows.length;
   const refused = expect.objectContaining({ code: "no_transaction", field: "tx" });
 
+  test.each([undefined, null, 5, message("f")])("withTransaction needs a function, not %j", async (run) => {
+    await expect(transaction((tx) => outbox.withTransaction(tx, run as never))).rejects.toMatchObject({
+      code: "invalid_option",
+      field: "run",
+      fix: expect.stringContaining("outbox.withTransaction(tx, () => …)"),
+    });
+  });
+
   test("enqueueHere enqueues in the transaction around it, one message or many", async () => {
     const below = async () => [await outbox.enqueueHere(message("a")), await outbox.enqueueHere([message("a")])];
     const [one, many] = await transaction((tx) => outbox.withTransaction(tx, below));

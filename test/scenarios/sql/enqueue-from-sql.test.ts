@@ -1,8 +1,11 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { TxboxError } from "../../../src/core/errors.ts";
 import type { NewMessage } from "../../../src/core/message.ts";
 import { uuidv7Time } from "../../../src/core/uuid.ts";
+import { createInProcessBus } from "../../../src/brokers/in-process/index.ts";
+import { createInbox, defineEvents } from "../../../src/index.ts";
 import { createRelay } from "../../../src/relay/relay.ts";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
@@ -248,6 +251,40 @@ describe.skipIf(!hasPostgres())("enqueue from SQL", () => {
     for (const key of keys) expect(publisher.firsts(key)).toEqual(Array.from({ length: 20 }, (_, i) => i + 1));
     expect(publisher.firsts("later")).toEqual([1]);
     await relay.stop();
+  });
+
+  it("says which version of a contract it writes: without it, the payload is upcast from version 1", async () => {
+    const events = defineEvents({
+      priced: {
+        stream: "contracts",
+        version: 2,
+        schema: z.object({ cents: z.number() }),
+        upcast: { 1: (old: { euros: number }) => ({ cents: old.euros * 100 }) },
+      },
+    });
+    const write = async (payload: object, headers?: object): Promise<void> => {
+      const message = { stream: "contracts", type: "priced", payload, key: "priced" };
+      await inTransaction(db.pool, (tx) =>
+        enqueueInSql(tx, headers === undefined ? message : { ...message, headers: headers as never }),
+      );
+    };
+    await write({ cents: 1 }, { schemaVersion: 2 });
+    await write({ euros: 2 });
+    await write({ euros: 3 }, { schemaVersion: 1 });
+    await write({ cents: 4 });
+    const seen: number[] = [];
+    const inbox = createInbox({ store: db.store, consumer: "contracts", events });
+    inbox.on("priced", async (_, { payload }) => void seen.push(payload.cents));
+    const bus = createInProcessBus();
+    await inbox.start(bus);
+    const relay = createRelay({ store: db.store, name: "contracts", publisher: bus, streams: ["contracts"] });
+    await relay.drainOnce();
+    await inbox.stop();
+    expect(seen).toEqual([1, 200, 300]);
+    // As documented: nothing in SQL knows that this is no payload of version 1.
+    expect((await db.store.admin.dead({ relay: "contracts" })).map(({ lastError }) => lastError)).toEqual([
+      expect.stringContaining("(version 1, upcast to 2) does not fit: payload.cents"),
+    ]);
   });
 
   it("may be called by a writer's role, and by no other", async () => {

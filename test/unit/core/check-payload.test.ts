@@ -1,6 +1,9 @@
+import { type } from "arktype";
 import * as v from "valibot";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import * as mini from "zod/mini";
+import { z as z3 } from "zod/v3";
 import { readPayload, requirePayload } from "../../../src/core/check-payload.ts";
 import type { EventDefinition } from "../../../src/core/contract.ts";
 import type { TxboxError } from "../../../src/core/errors.ts";
@@ -132,26 +135,54 @@ describe("versions", () => {
   });
 });
 
-/** Its check fails later, when no code waits for it any more. */
-const rejecting: StandardSchema = {
-  "~standard": { version: 1, vendor: "mine", validate: async () => Promise.reject(new Error("unheard")) },
+const unheard = () => Promise.reject(new Error("unheard"));
+const notYet = async () => {
+  await new Promise((resolve) => setTimeout(resolve, 1));
+  throw new Error("unheard");
 };
 
-describe.each([
-  ["zod", z.string().refine(async () => true)],
-  ["a library whose check rejects", rejecting],
-])("a schema of %s that waits", (_, schema) => {
-  const late = contract({ stream: "s", schema });
+/** What waits, as far as each library lets one write it; its check fails later, when nothing waits for it any more. */
+const LATE: readonly (readonly [library: string, schema: unknown])[] = [
+  ["zod, in a refinement", z.string().refine(async () => true)],
+  ["zod, in a refinement that rejects", z.string().refine(unheard)],
+  ["zod, in a refinement that rejects later", z.object({ a: z.string().refine(notYet) })],
+  ["zod, in a transform that rejects", z.string().transform(unheard)],
+  ["zod, in a part of an array", z.array(z.string().transform(notYet))],
+  ["zod, in a preprocessing step", z.preprocess(unheard, z.string())],
+  ["zod/mini, in a refinement", mini.string().check(mini.refine(unheard))],
+  ["zod/mini, in a transform", mini.pipe(mini.string(), mini.transform(notYet))],
+  ["zod 3, in a refinement", z3.string().refine(unheard)],
+  ["zod 3, in a transform", z3.object({ a: z3.string().transform(notYet) })],
+  [
+    "valibot, in a part of a synchronous schema",
+    v.object({ a: v.pipeAsync(v.string(), v.checkAsync(unheard)) as never }),
+  ],
+  ["arktype, in a condition", type("string").narrow(notYet as never)],
+  ["arktype, in a morph", type("string").pipe(unheard)],
+  ["a library of its own", { "~standard": { version: 1, vendor: "mine", validate: unheard } }],
+];
+const PAYLOADS = ["x", { a: "x" }, ["x"]];
+
+describe.each(LATE)("a schema that waits, of %s", (_, schema) => {
+  const late = contract({ stream: "s", schema: schema as StandardSchema });
+  const payload = PAYLOADS.find((one) => {
+    try {
+      requirePayload(late, one);
+    } catch (error) {
+      return (error as TxboxError).code === "invalid_option";
+    }
+    return false;
+  });
 
   it("is refused by name when a message is enqueued", async () => {
-    const error = failure(() => requirePayload(late, "x"));
+    const error = failure(() => requirePayload(late, payload));
     expect(error).toMatchObject({ code: "invalid_option", field: "order_created.schema" });
     expect(error.message).toMatch(/schema of order_created is asynchronous. Use a schema without asynchronous checks/);
     await new Promise((resolve) => setTimeout(resolve, 5));
   });
 
   it("kills no message in the handler: they wait until it is mended", async () => {
-    expect(failure(() => readPayload(late, {}, "x"))).toMatchObject({
+    expect(failure(() => readPayload(late, {}, payload))).toMatchObject({
       code: "unavailable",
       route: "order_created: its schema",
     });
@@ -159,23 +190,55 @@ describe.each([
   });
 });
 
-describe("a schema that throws", () => {
-  const cause = new Error("mine");
-  const throwing = contract({
-    stream: "s",
-    schema: v.pipe(
-      v.string(),
-      v.transform(() => {
-        throw cause;
-      }),
-    ),
-  });
+const cause = new Error("mine");
+const throwIt = (): never => {
+  throw cause;
+};
 
-  it("has not let the payload through", () => {
-    expect(failure(() => requirePayload(throwing, "x"))).toMatchObject({ code: "invalid_payload", cause });
-    const error = failure(() => readPayload(throwing, {}, "x"));
+describe.each([
+  ["zod, in a transform", z.string().transform(throwIt)],
+  ["zod, in a refinement", z.string().refine(throwIt)],
+  ["zod, deep inside", z.object({ a: z.array(z.string().transform(throwIt)) })],
+  ["zod/mini, in a transform", mini.pipe(mini.string(), mini.transform(throwIt))],
+  ["zod/mini, in a refinement", mini.string().check(mini.refine(throwIt))],
+  ["zod 3, in a transform", z3.string().transform(throwIt)],
+  ["zod 3, in a refinement", z3.string().refine(throwIt)],
+  ["valibot, in a transform", v.pipe(v.string(), v.transform(throwIt))],
+  ["valibot, in a check", v.pipe(v.string(), v.check(throwIt))],
+  ["arktype, in a morph", type("string").pipe(throwIt)],
+  ["arktype, in a condition", type("string").narrow(throwIt)],
+  ["a library of its own", { "~standard": { version: 1, vendor: "mine", validate: throwIt } }],
+] as readonly (readonly [string, unknown])[])("a schema that throws, of %s", (which, schema) => {
+  const throwing = contract({ stream: "s", schema: schema as StandardSchema });
+  const payload = which.endsWith("deep inside") ? { a: ["x"] } : "x";
+
+  it("has not let the payload through, and says why", () => {
+    const atEnqueue = failure(() => requirePayload(throwing, payload));
+    expect(atEnqueue).toMatchObject({ code: "invalid_payload", cause });
+    const error = failure(() => readPayload(throwing, {}, payload));
     expect(error).toMatchObject({ code: "permanent", cause });
-    expect(error.message).toMatch(/the schema threw Error: mine/);
+    for (const { message } of [atEnqueue, error]) expect(message).toMatch(/the schema threw Error: mine/);
+  });
+});
+
+describe.each([
+  ["nothing", undefined, "gave undefined"],
+  ["null", null, "gave null"],
+  ["the bare value", "x", "gave a string"],
+  ["an object of its own", { ok: true }, "gave an object"],
+  ["issues that are no array", { issues: "wrong" }, "gave an object"],
+])("a schema whose validate gives %s", (_, result, said) => {
+  const validate = (): never => result as never;
+  const odd = contract({ stream: "s", schema: { "~standard": { version: 1, vendor: "mine", validate } } });
+
+  it("is named, and kills no message", () => {
+    const error = failure(() => requirePayload(odd, "x"));
+    expect(error).toMatchObject({ code: "invalid_option", field: "order_created.schema" });
+    expect(error.message).toContain(`The schema of order_created ${said} instead of a result. Its validate has to`);
+    expect(failure(() => readPayload(odd, {}, "x"))).toMatchObject({
+      code: "unavailable",
+      route: "order_created: its schema",
+    });
   });
 });
 

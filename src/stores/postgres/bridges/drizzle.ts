@@ -34,7 +34,7 @@ export function fromDrizzle<Tx extends object>(db: DrizzleDatabase<Tx>): Postgre
       if (!isObject(session?.client)) {
         throw notATransaction("the Drizzle database", "Pass the `tx` of db.transaction(async (tx) => …)");
       }
-      if (ended.has(session)) {
+      if (ended.has(value) || ended.has(session)) {
         const fix = "Call enqueue inside db.transaction(async (tx) => …), and await it there";
         throw notATransaction("a Drizzle transaction that has ended", fix);
       }
@@ -53,32 +53,43 @@ function sessionOf(value: object): DrizzleSession | undefined {
   return isObject(session) ? session : undefined;
 }
 
-/** The sessions of transactions that have ended. */
+/** Transactions that have ended, and their sessions: each has one of its own, which nested ones share. */
 const ended = new WeakSet<object>();
 const watched = new WeakSet<object>();
 
 /**
  * A transaction of Drizzle does not know that it has ended, and its connection may serve another one by then: a message
- * would be written in that. Each transaction has a session of its own.
+ * would be written in that. Other instances of Drizzle on the same pool have sessions of the same class.
  */
 function noteEnds(db: object): void {
   const session = sessionOf(db);
-  if (session === undefined || watched.has(session) || !hasMethods(session, "transaction")) return;
-  watched.add(session);
-  type Run = (tx: object) => unknown;
-  const begin = (Reflect.get(session, "transaction") as (run: Run, ...rest: unknown[]) => unknown).bind(session);
-  session.transaction = (run: Run, ...rest: unknown[]) =>
-    begin(
-      async (tx) => {
-        try {
-          return await run(tx);
-        } finally {
-          const own = sessionOf(tx);
-          if (own !== undefined && own !== session) ended.add(own);
-        }
-      },
-      ...rest,
-    );
+  if (session === undefined || !hasMethods(session, "transaction")) return;
+  const made: unknown = Object.getPrototypeOf(session);
+  noteEndsBy(isObject(made) && Object.hasOwn(made, "transaction") ? made : session);
+}
+
+type Run = (tx: object) => unknown;
+
+/** Of what `transaction` of a session gives, and then of what `transaction` of that gives. */
+function noteEndsBy(owner: object): void {
+  if (watched.has(owner)) return;
+  watched.add(owner);
+  const begin = Reflect.get(owner, "transaction") as (run: Run, ...rest: unknown[]) => unknown;
+  const value = function (this: object, run: Run, ...rest: unknown[]): unknown {
+    const noted = async (tx: object): Promise<unknown> => {
+      if (hasMethods(tx, "transaction")) noteEndsBy(tx);
+      try {
+        return await run(tx);
+      } finally {
+        ended.add(tx);
+        const own = sessionOf(tx);
+        // A nested transaction has the session of the one around it.
+        if (own !== undefined && sessionOf(this) !== own && this !== own) ended.add(own);
+      }
+    };
+    return begin.call(this, noted, ...rest);
+  };
+  Object.defineProperty(owner, "transaction", { configurable: true, writable: true, value });
 }
 
 function isObject(value: unknown): value is object {

@@ -31,6 +31,13 @@ export function fromKysely<Controlled extends object, Trx extends object>(
       fix: "Pass new Kysely({ dialect: new PostgresDialect({ pool }) })",
     });
   }
+  const dialect = otherDialect(db);
+  if (dialect !== undefined) {
+    throw new TxboxError("invalid_option", `fromKysely needs Kysely on PostgreSQL, got Kysely with ${dialect}`, {
+      field: "db",
+      fix: "Pass new Kysely({ dialect: new PostgresDialect({ pool }) })",
+    });
+  }
   return {
     library: "Kysely",
     client: requirePool("fromKysely(db, pool)", "new PostgresDialect({ pool })", pool),
@@ -94,6 +101,19 @@ function hasEnded(): TxboxError {
 
 function isKysely(value: unknown): value is Executor {
   return typeof value === "object" && value !== null && hasMethods(value, "selectFrom", "executeQuery", "getExecutor");
+}
+
+interface Adapter {
+  readonly supportsReturning?: boolean;
+  readonly supportsTransactionalDdl?: boolean;
+}
+
+/** The dialect of another database, by what PostgreSQL alone has both of; its name may have been made short by a bundler. */
+function otherDialect(db: object): string | undefined {
+  const { adapter } = (db as { getExecutor(): { adapter?: Adapter } }).getExecutor() ?? {};
+  if (adapter === undefined || (adapter.supportsReturning === true && adapter.supportsTransactionalDdl === true))
+    return;
+  return valueKind(adapter);
 }
 
 function isTransaction(value: object): boolean {

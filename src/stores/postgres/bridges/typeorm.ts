@@ -1,5 +1,5 @@
 import { TxboxError } from "../../../core/errors.ts";
-import { valueKind } from "../../../core/value-kind.ts";
+import { shownValue, valueKind } from "../../../core/value-kind.ts";
 import { hasMethods, notATransaction } from "../drivers/driver.ts";
 import type { PgPool } from "../drivers/node-postgres.ts";
 import type { PostgresBridge } from "./bridge.ts";
@@ -31,7 +31,7 @@ export function fromTypeorm<Manager extends object, Runner extends object>(
   if (pool === undefined) {
     throw new TxboxError(
       "invalid_option",
-      `fromTypeorm needs an initialised DataSource on PostgreSQL, got ${valueKind(dataSource)}`,
+      `fromTypeorm needs an initialised DataSource on PostgreSQL, got ${kindOf(dataSource)}`,
       { field: "dataSource", fix: 'Pass await new DataSource({ type: "postgres", … }).initialize()' },
     );
   }
@@ -54,6 +54,13 @@ export function fromTypeorm<Manager extends object, Runner extends object>(
       };
     },
   };
+}
+
+function kindOf(given: unknown): string {
+  const { options, isInitialized } = (given ?? {}) as { options?: { type?: unknown }; isInitialized?: unknown };
+  if (options?.type === undefined) return valueKind(given);
+  const state = isInitialized === false ? " that is not initialised" : "";
+  return `a DataSource of the type ${shownValue(options.type)}${state}`;
 }
 
 function poolOf(dataSource: { readonly driver?: object }): PgPool | undefined {

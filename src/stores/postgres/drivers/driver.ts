@@ -29,7 +29,7 @@ export interface ScriptRunner extends SqlRunner {
 
 /** Runs statements in a transaction of the user. */
 export interface TransactionRunner extends ScriptRunner {
-  /** The driver cannot tell whether a transaction is open: the server has to be asked. */
+  /** It is not certain that a transaction is open when a statement gets there: the server has to be asked. */
   readonly mayAutocommit: boolean;
 }
 

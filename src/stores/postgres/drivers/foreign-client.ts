@@ -75,6 +75,17 @@ const and =
     all.every((one) => one(value));
 const holds = (name: string) => (value: object) => name in value;
 
+const without =
+  (name: string) =>
+  (value: object): boolean =>
+    !hasMethods(value, name);
+
+const PG_PROMISE =
+  "Pass its pool: client: db.$pool. Its transactions do not show their connection: begin on a client of db.$pool where you enqueue, or write a bridge";
+const SLONIK =
+  "Pass a pg.Pool of its own: client: new pg.Pool({ connectionString }). Its transactions do not show their connection: begin on a client of that pool where you enqueue, or write a bridge";
+const ONLY_POSTGRES_JS = "Pass an instance of postgres.js (npm install postgres): client: postgres(url)";
+
 const FOREIGN: readonly Known[] = [
   [and(has("select", "insert", "execute", "transaction", "rollback"), holds("_")), drizzle("transaction")],
   [and(has("select", "insert", "transaction"), holds("_"), holds("session")), drizzle("database")],
@@ -99,6 +110,11 @@ const FOREIGN: readonly Known[] = [
   [and(has("getMetadata", "close"), holds("em")), mikroOrm("instance")],
   [has("query", "define", "model"), sequelize("instance")],
   [and(has("commit", "rollback"), holds("sequelize")), sequelize("transaction")],
+  [has("query", "none", "any", "oneOrNone"), elsewhere("a pg-promise object", PG_PROMISE)],
+  [has("query", "any", "maybeOne", "transaction"), elsewhere("a Slonik pool or transaction", SLONIK)],
+  [and(has("unsafe"), without("typed")), elsewhere("an SQL client that is not postgres.js", ONLY_POSTGRES_JS)],
+  [has("query", "request", "connect"), elsewhere("an mssql pool", POSTGRES_ONLY)],
+  [has("request", "begin", "rollback"), elsewhere("an mssql transaction", POSTGRES_ONLY)],
   [has("query", "execute", "getConnection"), elsewhere("a mysql2 pool", POSTGRES_ONLY)],
   [has("query", "execute", "beginTransaction"), elsewhere("a mysql2 connection", POSTGRES_ONLY)],
   [has("prepare", "pragma", "transaction"), elsewhere("a better-sqlite3 database", POSTGRES_ONLY)],
@@ -112,7 +128,19 @@ const FOREIGN: readonly Known[] = [
   ],
 ];
 
-const POOL_OF_URL = "Pass a pool that you make of it: client: new pg.Pool({ connectionString })";
+const STORES = "Stores of txbox are PostgreSQL, PGlite and MongoDB";
+const POOL = "client: new pg.Pool({ connectionString })";
+const MONGO = 'Use createMongoStore({ client: new MongoClient(url) }), imported from "txbox/mongodb"';
+
+/** What to say of a URL by its scheme. */
+const OF_SCHEME: Readonly<Record<string, ForeignClient>> = {
+  postgres: elsewhere("a URL", `Pass a pool that you make of it: ${POOL}`),
+  mongodb: elsewhere("a URL of MongoDB", MONGO),
+  mysql: elsewhere("a URL of MySQL", `${STORES}. On PostgreSQL pass ${POOL}`),
+  mariadb: elsewhere("a URL of MariaDB", `${STORES}. On PostgreSQL pass ${POOL}`),
+  sqlite: elsewhere("a URL of SQLite", `${STORES}. Without a server pass client: new PGlite(folder)`),
+  file: elsewhere("a URL of a file", `${STORES}. Without a server pass client: new PGlite(folder)`),
+};
 
 /** Which of these libraries a value is of, by its structure; undefined: of none of them. */
 export function foreignClient(value: object): ForeignClient | undefined {
@@ -122,10 +150,12 @@ export function foreignClient(value: object): ForeignClient | undefined {
 /** A URL in the place of a client. It may hold a password, so it is not shown. */
 export function foreignUrl(value: unknown): ForeignClient | undefined {
   if (typeof value !== "string") return undefined;
-  const [, scheme] = /^(\w+)(?:\+\w+)?:\/\//.exec(value) ?? [];
+  const [, scheme] = /^(\w{1,40})(?:\+\w+)?:\/\//.exec(value) ?? [];
   if (scheme === undefined) return undefined;
-  if (/^postgres(?:ql)?$/.test(scheme)) return elsewhere("a URL", POOL_OF_URL);
-  return elsewhere(`a URL of ${scheme}`, "createPostgresStore works on PostgreSQL: postgres://user@host/database");
+  const name = scheme.toLowerCase().replace(/^postgresql$/, "postgres");
+  return Object.hasOwn(OF_SCHEME, name)
+    ? OF_SCHEME[name]
+    : elsewhere(`a URL of ${scheme}`, `${STORES}. On PostgreSQL pass ${POOL}`);
 }
 
 /** A proxy or a getter may throw. */

@@ -1,5 +1,6 @@
 import { errorCode, TxboxError } from "../../../core/errors.ts";
-import { notYours } from "../transaction-control.ts";
+import { textOf } from "../query-arguments.ts";
+import { notYours, opensOrEnds } from "../transaction-control.ts";
 import { guardTransaction, isGivenUp, type GuardedTransaction } from "../transaction-guard.ts";
 import { checkOut } from "./check-out.ts";
 import { copyOut } from "./copy-out.ts";
@@ -34,7 +35,8 @@ export interface PgPool {
 
 export const nodePostgres: PostgresDriver<PgPool, PgPoolClient> = {
   wants: "a pg.Pool",
-  isClient: (value) => hasMethods(value, "connect", "query") && !hasMethods(value, "exec"),
+  isClient: (value) =>
+    hasMethods(value, "connect", "query") && !hasMethods(value, "exec") && (isPool(value) || isSingleClient(value)),
   open,
   runnerOf,
   openWith(tx, statement) {
@@ -43,8 +45,17 @@ export const nodePostgres: PostgresDriver<PgPool, PgPoolClient> = {
   },
 };
 
+function isPool(value: object): boolean {
+  return "totalCount" in value;
+}
+
+/** Other libraries have `connect` and `query` too. */
+export function isSingleClient(value: object): boolean {
+  return hasMethods(value, "connect", "query") && ("processID" in value || hasMethods(value, "getTransactionStatus"));
+}
+
 function open(pool: PgPool): DriverDatabase<PgPoolClient> {
-  if (!("totalCount" in pool)) {
+  if (!isPool(pool)) {
     throw new TxboxError("invalid_option", "createPostgresStore was given a single pg.Client", {
       field: "client",
       fix: "Pass a pg.Pool: the relay reads, settles and runs handlers side by side",
@@ -116,9 +127,38 @@ function runnerOf(value: object): TransactionRunner | undefined {
   const client = value as PgClient;
   const status = client.getTransactionStatus?.();
   if (status === "I") throw notATransaction("a client outside a transaction", "Run BEGIN on it first");
+  if (isEnding(client)) {
+    throw notATransaction("a client whose transaction is ending", "Await enqueue before COMMIT or ROLLBACK");
+  }
   if (known === undefined) runners.set(client, (known = { ...runner(client), mayAutocommit: true }));
   known.mayAutocommit = status !== "T";
   return known;
+}
+
+/** From 8.17 on with an underscore; without it there they warn. */
+interface Busy extends PgClient {
+  readonly _activeQuery?: object | null;
+  readonly _queryQueue?: readonly object[];
+  readonly activeQuery?: object | null;
+  readonly queryQueue?: readonly object[];
+}
+
+/** Queries that neither begin nor end a transaction. */
+const harmless = new WeakSet<object>();
+
+/** The status is that before the queries that the server has not answered yet, and COMMIT may be among them. */
+function isEnding(client: Busy): boolean {
+  const known = "_queryQueue" in client;
+  const active = known ? client._activeQuery : client.activeQuery;
+  const queue = known ? client._queryQueue : client.queryQueue;
+  let ending = false;
+  for (const query of [active, ...(Array.isArray(queue) ? (queue as object[]) : [])]) {
+    if (query == null || harmless.has(query)) continue;
+    const found = opensOrEnds(textOf(query));
+    if (found === undefined) harmless.add(query);
+    else ending = found === "ends";
+  }
+  return ending;
 }
 
 const heard = new WeakSet<PgPool>();

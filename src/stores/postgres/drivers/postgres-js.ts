@@ -2,6 +2,7 @@ import { isConnectionLoss } from "../classify-error.ts";
 import { guardTransaction, isGivenUp } from "../transaction-guard.ts";
 import { hasMethods, notATransaction } from "./driver.ts";
 import type { PostgresDriver, ScriptRunner } from "./driver.ts";
+import { isHandle, noteEnds, requireOpenHandle, sendWithin, type PostgresJsQuery } from "./postgres-js-scopes.ts";
 
 /** postgres.js: inside `sql.begin(async (tx) => …)`. */
 export interface PostgresJsTx {
@@ -17,37 +18,48 @@ export interface PostgresJs {
 
 export const postgresJs: PostgresDriver<PostgresJs, PostgresJsTx> = {
   wants: "a postgres.js instance",
-  isClient: (value) => hasMethods(value, "unsafe", "begin"),
-  open: (client) => ({
-    ...runner(client),
-    single: false,
-    transaction: (run) => begin(client, (tx, raw) => run(tx, runner(raw))),
-  }),
+  isClient: (value) => hasMethods(value, "begin", "PostgresError") && isHandle(value),
+  open(client) {
+    noteEnds(client);
+    return {
+      ...runner(client),
+      single: false,
+      transaction: (run) => begin(client, (tx, raw) => run(tx, runner(raw))),
+    };
+  },
   runnerOf(value) {
-    if (!hasMethods(value, "unsafe")) return undefined;
-    if ("savepoint" in value) return { ...runner(value as PostgresJsTx), mayAutocommit: false };
-    throw notATransaction("the postgres.js instance", "Pass the `tx` of sql.begin(async (tx) => …)");
+    if (!isHandle(value)) return undefined;
+    if ("savepoint" in value) {
+      requireOpenHandle(value);
+      return { ...runner(value, (query) => sendWithin(value, query)), mayAutocommit: false };
+    }
+    const got = "release" in value ? "a reserved connection of postgres.js" : "the postgres.js instance";
+    throw notATransaction(got, "Pass the `tx` of sql.begin(async (tx) => …)");
   },
 };
 
-function runner(sql: PostgresJsTx | PostgresJs): ScriptRunner {
+interface Pending extends PostgresJsQuery {
+  raw(): Pending;
+  simple(): Pending;
+}
+
+type Send = (query: PostgresJsQuery) => Promise<unknown>;
+
+function runner(sql: PostgresJsTx | PostgresJs, send: Send = (query) => query): ScriptRunner {
+  const pending = (text: string, params: readonly unknown[]): Pending =>
+    sql.unsafe(text, params as never[], { prepare: false }) as Pending;
   return {
     sendsText: false,
     async query(text, params = []) {
-      const pending = sql.unsafe(text, params as never[], { prepare: false }) as {
-        raw(): Promise<(Buffer | null)[][]>;
-      };
-      const rows = await pending.raw();
+      const rows = (await send(pending(text, params).raw())) as (Buffer | null)[][];
       return Array.from(rows, (row) => row.map((value) => (value === null ? null : value.toString())));
     },
     async affect(text, params) {
-      const result = await (sql.unsafe(text, params as never[], { prepare: false }) as Promise<{
-        count: number | null;
-      }>);
+      const result = (await send(pending(text, params))) as { count: number | null };
       return result.count ?? 0;
     },
     async exec(script) {
-      await (sql.unsafe(script) as { simple(): Promise<unknown> }).simple();
+      await send((sql.unsafe(script) as Pending).simple());
     },
   };
 }

@@ -15,7 +15,13 @@ const methods = (...names: string[]): object => Object.fromEntries(names.map((na
 // Only what is mistaken is made up here: what the bridges do is proven with the libraries, in examples/orms.
 const pool = new pg.Pool();
 const kysely = methods("selectFrom", "executeQuery", "getExecutor");
+class MysqlAdapter {
+  readonly supportsReturning = false;
+  readonly supportsTransactionalDdl = false;
+}
+const kyselyOn = (adapter: object): object => ({ ...kysely, getExecutor: () => ({ adapter }) });
 const prisma = methods("$queryRawUnsafe", "$executeRawUnsafe", "$connect", "$transaction");
+const dataSource = { ...methods("transaction", "createQueryRunner"), driver: {} };
 const mikroOrm = { em: methods("transactional", "getTransactionContext") };
 const knex = (driverName: string): object =>
   Object.assign(() => undefined, methods("raw", "transaction"), { client: { driverName } });
@@ -39,6 +45,18 @@ const MISTAKES: [what: string, make: () => unknown, field: string, got: string][
     "pool",
     "got a PGlite instance",
   ],
+  [
+    "Kysely: a single client for a pool",
+    () => fromKysely(kysely as never, new pg.Client() as never),
+    "pool",
+    "needs a pg.Pool, got a single pg.Client",
+  ],
+  [
+    "Kysely: on another database",
+    () => fromKysely(kyselyOn(new MysqlAdapter()) as never, pool),
+    "db",
+    "got Kysely with a MysqlAdapter",
+  ],
   ["Prisma: a transaction", () => fromPrisma(methods("$queryRawUnsafe") as never, pool), "prisma", "got an object"],
   ["Prisma: without its pool", () => fromPrisma(prisma as never, undefined as never), "pool", "got undefined"],
   ["Prisma: itself for a pool", () => fromPrisma(prisma as never, prisma as never), "pool", "got a Prisma client"],
@@ -49,6 +67,18 @@ const MISTAKES: [what: string, make: () => unknown, field: string, got: string][
     () => fromTypeorm({ ...methods("transaction", "createQueryRunner"), driver: {} } as never),
     "dataSource",
     "got an object",
+  ],
+  [
+    "TypeORM: on another database",
+    () => fromTypeorm({ ...dataSource, options: { type: "mysql" }, isInitialized: true } as never),
+    "dataSource",
+    'got a DataSource of the type "mysql"',
+  ],
+  [
+    "TypeORM: of PostgreSQL, not initialised",
+    () => fromTypeorm({ ...dataSource, options: { type: "postgres" }, isInitialized: false } as never),
+    "dataSource",
+    'got a DataSource of the type "postgres" that is not initialised',
   ],
   ["TypeORM: nothing", () => fromTypeorm(null as never), "dataSource", "got null"],
   ["MikroORM: an EntityManager", () => fromMikroOrm(mikroOrm.em as never, pool), "orm", "got an object"],

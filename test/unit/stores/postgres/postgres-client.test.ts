@@ -63,6 +63,11 @@ const ELSEWHERE: [name: string, value: object, fix: string][] = [
   ["a mysql2 pool", methods("query", "execute", "getConnection", "end"), "new pg.Pool"],
   ["a mysql2 connection", methods("connect", "query", "execute", "beginTransaction"), "new pg.Pool"],
   ["a better-sqlite3 database", methods("prepare", "pragma", "transaction", "exec"), "new pg.Pool"],
+  ["a pg-promise object", methods("connect", "query", "none", "any", "oneOrNone", "tx"), "client: db.$pool"],
+  ["a Slonik pool or transaction", methods("connect", "query", "any", "maybeOne", "transaction"), "new pg.Pool"],
+  ["an mssql pool", methods("connect", "query", "request", "close"), "new pg.Pool"],
+  ["an mssql transaction", methods("begin", "commit", "rollback", "request"), "new pg.Pool"],
+  ["an SQL client that is not postgres.js", methods("unsafe", "begin", "reserve", "savepoint"), "postgres(url)"],
   ["a MongoClient", methods("db", "startSession", "connect", "close"), "createMongoStore"],
   ["a session of MongoDB", methods("inTransaction", "withTransaction", "endSession"), "createMongoStore"],
 ];
@@ -109,8 +114,14 @@ describe("a client", () => {
 
   test.each([
     ["a URL", "postgres://user:secret@host/db", "new pg.Pool({ connectionString })"],
-    ["a URL of mysql", "mysql://user:secret@host/db", "works on PostgreSQL"],
-    ["a URL of mongodb", "mongodb+srv://user:secret@host/db", "works on PostgreSQL"],
+    [
+      "a URL of MySQL",
+      "mysql://user:secret@host/db",
+      "Stores of txbox are PostgreSQL, PGlite and MongoDB. On PostgreSQL",
+    ],
+    ["a URL of SQLite", "sqlite://secret", "new PGlite(folder)"],
+    ["a URL of MongoDB", "mongodb+srv://user:secret@host/db", "createMongoStore({ client: new MongoClient(url) })"],
+    ["a URL of https", "https://user:secret@host/db", "Stores of txbox are PostgreSQL, PGlite and MongoDB"],
   ])("%s is named without its password, with what works", (name, value, fix) => {
     const thrown = error(() => databaseOf(value as never));
     expect(thrown).toMatchObject({
@@ -137,6 +148,12 @@ describe("a client", () => {
   test("a single pg.Client is told from a pool", () => {
     expect(error(() => databaseOf(new pg.Client() as never))).toMatchObject({
       message: expect.stringContaining("a single pg.Client"),
+    });
+  });
+
+  test("what has connect and query like a pg.Client is none", () => {
+    expect(error(() => databaseOf(methods("connect", "query") as never))).toMatchObject({
+      message: expect.stringContaining("needs a client, got an object."),
     });
   });
 
@@ -187,6 +204,26 @@ describe("a transaction", () => {
       code: "no_transaction",
       message: expect.stringContaining(`got ${got}.`),
     });
+  });
+
+  test.each([
+    ["nothing", [null], true],
+    ["its own statements", [{ text: "insert into t values ('commit')" }, { text: "select 1" }], true],
+    ["BEGIN", [null, { text: "begin" }], true],
+    ["COMMIT", [{ text: "select 1" }, { text: "COMMIT" }], false],
+    ["ROLLBACK, and what comes after it", [{ text: "rollback;" }, { text: "select 1" }], false],
+    ["ROLLBACK TO SAVEPOINT", [{ text: "rollback to savepoint a" }], true],
+    ["COMMIT and the next BEGIN", [{ text: "commit" }, { text: "begin" }], true],
+  ])("of node-postgres with %s under way", (_, [active, ...queue], open) => {
+    const client = { query: method, getTransactionStatus: () => "T" };
+    const busy = [
+      { ...client, _activeQuery: active, _queryQueue: queue },
+      { ...client, activeQuery: active, queryQueue: queue },
+    ];
+    for (const one of busy) {
+      const found = error(() => transactionRunner(one as never));
+      expect(found).toMatchObject(open ? { mayAutocommit: false } : { code: "no_transaction" });
+    }
   });
 
   test("of node-postgres has one runner, which follows its state", () => {
