@@ -167,14 +167,16 @@ export class LaneHold<P extends Part, S extends Stored, M> {
 
   #load({ parts, keys, ongoing: stillParked }: Entered<P>, ongoing: ReadonlySet<LaneClaim<P, S, M>>): void {
     this.#parts = parts;
-    this.#memory.caution.load(parts);
     this.#memory.keys.clear();
     const now = this.#clock.monotonic();
+    const loaded: BlockedKey[] = [];
     const empty: BlockedKey[] = [];
     for (const stored of keys) {
       const key = this.#memory.keys.load(stored, now);
+      loaded.push(key);
       if (key.parked === 0 && !key.held) empty.push(key);
     }
+    this.#memory.caution.load(parts, loaded, now);
     this.#stale = false;
     for (const claim of ongoing) {
       // Another load takes back what the store has kept for it.

@@ -14,6 +14,9 @@ import { Settler } from "./settler.ts";
 /** So often one claim loads everything anew. */
 const MOST_LOSSES = 3;
 
+/** A kind of claims that was refused gets the next turn, if it asks for it within this time. */
+const TURN_MS = 100;
+
 /** Errors of `tend` after which nothing in hand counts. */
 const FATAL = new Set(["relay_dropped", "restored_copy", "row_security", "standby"]);
 
@@ -27,6 +30,9 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   readonly #keys: BlockedKeys;
   readonly #caution: Caution<P> = new Caution();
   readonly #claims: ClaimsInHand<P, S, M> = new ClaimsInHand();
+  /** Of a careful owner: the kind of its last claim, and the kinds that asked in vain since theirs. */
+  #turn: { readonly kind: ClaimKind; readonly at: number } = { kind: "new", at: Number.NEGATIVE_INFINITY };
+  readonly #refused = new Set<ClaimKind>();
   readonly #settler: Settler<P, S, M>;
   readonly #hold: LaneHold<P, S, M>;
   /** Claims of one kind are made one after another; the two kinds run beside each other. */
@@ -113,14 +119,16 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   }
 
   get #isCareful(): boolean {
-    return this.#caution.limit !== undefined;
+    return this.#caution.isCareful;
   }
 
   async #claimCurrent(kind: ClaimKind): Promise<LaneClaim<P, S, M> | "again" | undefined> {
     if (this.#ending || this.#paused || this.#hold.parts.length === 0) return undefined;
-    if (this.#isCareful && !this.#isIdle) return undefined;
+    if (this.#isCareful && !this.#isTurnOf(kind)) return undefined;
     try {
-      return await (kind === "new" ? this.#claimNew() : this.#claimParked());
+      const claim = await (kind === "new" ? this.#claimNew() : this.#claimParked());
+      if (typeof claim === "object") this.#turn = { kind, at: this.#clock.monotonic() };
+      return claim;
     } catch (error) {
       // Something may have been claimed although the answer was lost. Messages in hand are settled first: otherwise
       // they would be sent again.
@@ -129,14 +137,28 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     }
   }
 
+  /** One claim in hand, by turns: neither kind may keep the other from being tried. */
+  #isTurnOf(kind: ClaimKind): boolean {
+    const other = kind === "new" ? "retry" : "new";
+    const now = this.#clock.monotonic();
+    const hadLastTurn = this.#turn.kind === kind && now - this.#turn.at < TURN_MS;
+    const otherWaits = this.#refused.has(other) && (other === "new" || (this.nextRetryAt() ?? Infinity) <= now);
+    if (!this.#isIdle || (hadLastTurn && otherWaits)) {
+      this.#refused.add(kind);
+      return false;
+    }
+    this.#refused.delete(kind);
+    return true;
+  }
+
   async #claimNew(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
     // Two empty pages of each part: the second was begun within this call, so all that was there before it is handed out.
     for (let left = 2 * this.#hold.parts.length; left > 0; left--) {
       if (this.#hold.isBehind) return "again";
       if (this.#isFull || this.#ending) return undefined;
       const generation = this.#hold.generation;
-      const alone = this.#caution.limit === 1;
-      const page = await this.#port.readNew(this.#hold.parts, this.#limits, alone);
+      const alone = this.#caution.limit("new") === 1;
+      const page = await this.#port.readNew(this.#hold.parts, this.#limits("new"), alone);
       if (this.#ending) return undefined;
       if (generation !== this.#hold.generation) return "again";
       if (typeof page === "string") return this.#noPage(page);
@@ -154,11 +176,13 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   }
 
   async #claimParked(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
-    const alone = this.#caution.limit === 1;
+    const alone = this.#isCareful && this.#caution.limit("retry") === 1;
     // One claim belongs to one part, so that one write can settle it.
     let part: P | undefined;
     const accept = ({ lane }: BlockedKey) => this.#hold.partOf(lane) === (part ??= this.#hold.partOf(lane));
-    const keys = this.#keys.due(this.#clock.monotonic(), this.#retrySize.keys, accept);
+    // The key that has been due for longest: an owner may have died of it, while others were tried since.
+    const most = alone ? 1 : Math.min(this.#retrySize.keys, this.#caution.mostKeys ?? this.#retrySize.keys);
+    const keys = this.#keys.due(this.#clock.monotonic(), most, accept);
     try {
       return part === undefined ? undefined : await this.#drain(part, keys, alone);
     } finally {
@@ -173,7 +197,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   ): Promise<LaneClaim<P, S, M> | "again" | undefined> {
     const generation = this.#hold.generation;
     const parked = new Map(keys.map((key) => [key, key.parked]));
-    const page = await this.#port.readParked(part, keys, this.#limits, alone);
+    const page = await this.#port.readParked(part, keys, this.#limits("retry"), alone);
     if (this.#ending) return undefined;
     if (generation !== this.#hold.generation) return "again";
     if (typeof page === "string") return this.#noPage(page);
@@ -252,9 +276,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), n, claimedAt, ended: false };
   }
 
-  get #limits(): Limit {
+  #limits(kind: ClaimKind): Limit {
     const { messages, bytes } = this.#options.batch;
-    return { messages: Math.min(this.#caution.limit ?? messages, messages, this.#limit), bytes };
+    const careful = this.#isCareful ? this.#caution.limit(kind) : undefined;
+    return { messages: Math.min(careful ?? messages, messages, this.#limit), bytes };
   }
 
   get #isIdle(): boolean {
@@ -392,8 +417,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const { take, give } = planBalance(view);
     if (take.length > 0) this.#hold.plan(() => this.#port.take(take));
     // A careful owner keeps its lanes: a message that kills must not reach an owner that is not careful.
-    if (give.length > 0 && this.#caution.limit === undefined)
-      this.#hold.plan(() => this.#port.give(this.#hold.parts, give));
+    if (give.length > 0 && !this.#isCareful) this.#hold.plan(() => this.#port.give(this.#hold.parts, give));
     if (view.commands) this.#hold.plan(() => this.#port.carryOut(this.#hold.parts));
     if (view.outdated) this.#hold.enterSoon();
   }

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { Outcome } from "../core/contracts.ts";
+import type { ClaimKind, Outcome } from "../core/contracts.ts";
 import { describeError } from "../core/errors.ts";
 import type { BlockedKey, BlockedKeys } from "./blocked-keys.ts";
 import type {
@@ -32,8 +32,8 @@ export interface SettledClaim<S, M> {
 export class SettlementDraft<S extends Stored, M> {
   readonly token: string = randomUUID();
   readonly waiters: { resolve: () => void; reject: (error: unknown) => void }[] = [];
-  /** How many messages are settled. */
-  messages = 0;
+  /** How many messages of each kind were published or failed: what only waits was not given to the publisher. */
+  readonly tried: Record<ClaimKind, number> = { new: 0, retry: 0 };
   /** Nothing is left that could kill its owner. */
   isClear = false;
   readonly #keys: BlockedKeys;
@@ -56,7 +56,8 @@ export class SettlementDraft<S extends Stored, M> {
   record(claim: SettledClaim<S, M>, outcomes: readonly Outcome[], now: number): void {
     const complete = outcomes.length === claim.messages.length;
     const messages = complete ? claim.messages : claim.messages.slice(0, outcomes.length);
-    this.messages += messages.length;
+    const ended = outcomes.filter(({ status }) => status === "published" || status === "retry" || status === "dead");
+    this.tried[claim.page === undefined ? "retry" : "new"] += ended.length;
     if (claim.page === undefined) this.#recordParked(claim, messages, outcomes, now);
     else this.#recordNew(claim.page.mark, messages, outcomes, complete, now);
     const goingOn = new Set(claim.entries.filter((_, i) => claim.detached.has(claim.messages[i]!)));

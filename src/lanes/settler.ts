@@ -107,7 +107,9 @@ export class Settler<P extends Part, S extends Stored, M> {
   /** Writes though the connection may break: the token tells whether an earlier try had arrived. */
   async #write(part: P, draft: SettlementDraft<S, M>): Promise<void> {
     const { port, clock, caution, validUntil, mayOpenNext, leaseLost } = this.#options;
-    caution.settled(draft.messages, this.#options.handedOut());
+    const handedOut = this.#options.handedOut();
+    caution.settled("new", draft.tried.new, handedOut);
+    caution.settled("retry", draft.tried.retry, handedOut);
     const clearCrashes = draft.isClear || caution.isProven(part, this.#options.oldestInHand());
     const settlement = draft.settlement(clock.monotonic(), {
       clearCrashes,

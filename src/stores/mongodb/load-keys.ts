@@ -33,7 +33,7 @@ export async function loadKeys({ outbox, dead }: Tables, options: LoadOptions): 
   for (const { _id, parked, status, next } of groups) {
     const place = _id as Document;
     const key = keyAt(place, place["single"] === null);
-    const dueInMs = status === "failed" && next instanceof Date ? Math.max(0, inMs(next)) : 0;
+    const dueInMs = status === "failed" && next instanceof Date ? inMs(next) : 0;
     keys.set(nameOf(key), { ...key, dueInMs, parked: Number(parked) });
   }
   for (const document of options.ongoing) {

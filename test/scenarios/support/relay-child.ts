@@ -46,6 +46,16 @@ const publisher: Publisher = {
           report("sent", [message]);
         }
         return messages.map(() => ({ status: "published" }));
+      case "die-on-retry":
+        if (progress?.kind === "retry" && messages.some((message) => numberedOf(message).poison === true))
+          process.abort();
+        return messages.map((message): PublishResult => {
+          if (numberedOf(message).poison === true) return { status: "failed", error: new Error("not yet") };
+          if (config.failing !== undefined && message.key?.startsWith(config.failing) === true)
+            return { status: "failed", error: new Error("never") };
+          report("sent", [message]);
+          return { status: "published" };
+        });
       case "out":
         say("out", messages.length);
         throw new UnavailableError("connection refused");
@@ -94,6 +104,7 @@ const relay = createRelay({
   leaseMs: config.leaseMs ?? 2000,
   batchSize: config.batchSize ?? 100,
   maintenance: false,
+  ...(config.backoffMs === undefined ? {} : { backoff: { baseMs: config.backoffMs / 2, maxMs: config.backoffMs } }),
   ...(config.url.startsWith("mongodb://") || config.source === undefined ? {} : { source: config.source }),
   onEvent: (event) => {
     if (event.type !== "batch") say("event", event);

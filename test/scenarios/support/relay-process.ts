@@ -14,10 +14,14 @@ export interface ChildConfig {
   batchSize?: number;
   /**
    * `print`: publish by printing. `ask`: print `asked`, wait for a line, then publish. `die-on-poison`: abort the process
-   * at a poisonous message. `out`: the broker refuses everything. `hang`: never answer. `block`: keep the event loop busy once,
+   * at a poisonous message. `die-on-retry`: the same at each attempt but the first, which fails; in batches as they come. `out`: the broker refuses everything. `hang`: never answer. `block`: keep the event loop busy once,
    * for `blockMs` or until there is a file `blockUntil`.
    */
-  mode?: "print" | "ask" | "die-on-poison" | "out" | "hang" | "block";
+  mode?: "print" | "ask" | "die-on-poison" | "die-on-retry" | "out" | "hang" | "block";
+  /** At most so long between attempts, instead of a second and more. */
+  backoffMs?: number;
+  /** Messages of keys that begin with this fail each time, in mode `die-on-retry`. */
+  failing?: string;
   delayMs?: number;
   blockMs?: number;
   blockUntil?: string;

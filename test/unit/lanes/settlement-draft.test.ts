@@ -169,6 +169,6 @@ describe("parked messages", () => {
     next.settlement(NOW, OPTIONS);
     next.written();
     expect(keys.due(NOW + 1_000_000, 10)).toHaveLength(1);
-    expect(draft.messages).toBe(2);
+    expect(draft.tried).toEqual({ new: 1, retry: 0 });
   });
 });
