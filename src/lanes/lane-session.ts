@@ -11,6 +11,11 @@ import { leaseLost, tooSlow } from "./relay-errors.ts";
 import { RetrySize } from "./retry-size.ts";
 import { Settler } from "./settler.ts";
 
+/** Lanes that could not be given back are given at this pace. */
+const GIVE_AGAIN_MS = 100;
+/** And not for longer than this: what ends meanwhile, such as a pool, does not come back. */
+const MOST_GIVING_MS = 3000;
+
 /** So often one claim loads everything anew. */
 const MOST_LOSSES = 3;
 
@@ -452,9 +457,22 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     this.#hold.void();
     await this.#exclusively(async () => {
       this.#left = true;
-      await this.#port.give(this.#hold.parts, "all");
+      await this.#giveAll();
       this.#hold.invalidate();
     });
+  }
+
+  /** Again while the connection breaks: others would wait for the end of the lease. */
+  async #giveAll(): Promise<void> {
+    const until = Math.min(this.#hold.validUntil, this.#clock.monotonic() + MOST_GIVING_MS);
+    for (;;) {
+      try {
+        return await this.#port.give(this.#hold.parts, "all");
+      } catch (error) {
+        if (!this.#port.isPassing(error) || this.#clock.monotonic() > until) throw error;
+        await this.#clock.sleep(GIVE_AGAIN_MS);
+      }
+    }
   }
 
   /** With no claim under way, of either kind. */

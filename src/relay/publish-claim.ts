@@ -101,13 +101,16 @@ class ClaimPublication {
     return { outcomes, running: this.#running };
   }
 
-  /** Asked to stop with messages left: a new claim ends before the first of them, those of failed keys go on waiting. */
+  /**
+   * Asked to stop with messages left. Those of failed keys go on waiting. A new claim ends before what is left at its end;
+   * what is left in front of a message with an outcome waits from now on with its key, or that one would go out again.
+   */
   async #stopped(left: readonly number[]): Promise<void> {
-    if (this.#claim.kind === "retry") {
-      for (const i of left) this.#outcomes[i] = WAITING;
-      return;
+    for (const { index, outcome } of this.#claim.kind === "new" ? this.#running.splice(0) : []) {
+      this.#outcomes[index] = await outcome;
     }
-    for (const { index, outcome } of this.#running.splice(0)) this.#outcomes[index] = await outcome;
+    const last = this.#outcomes.findLastIndex((outcome) => outcome !== undefined);
+    for (const i of left) if (this.#claim.kind === "retry" || i < last) this.#outcomes[i] ??= WAITING;
   }
 
   #admitted(): number[] {

@@ -207,8 +207,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
 
   async #leave(): Promise<void> {
     await this.#fenced.run(async () => this.#wal?.close());
-    // Then the next owner gets some messages twice.
-    await this.#noteAhead().catch(() => undefined);
+    await this.#noteAhead().catch((error: unknown) => {
+      // Otherwise the next owner gets some messages twice.
+      if (isPassing(error)) throw error;
+    });
     await this.#ownership.leave();
     await this.#wal?.forget();
   }

@@ -1,0 +1,107 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Publisher, PublishResult } from "../../../src/core/contracts.ts";
+import { createRelay, type Relay } from "../../../src/relay/relay.ts";
+import { createPostgresStore } from "../../../src/stores/postgres/index.ts";
+import { until } from "../../harness/deadline.ts";
+import { hasPostgres } from "../../harness/shared-postgres.ts";
+import { interceptingPool } from "../support/intercepting-pool.ts";
+import { openPool, outboxDatabase, type OutboxDatabase } from "../support/outbox-database.ts";
+
+describe.skipIf(!hasPostgres())("a clean stop in the middle of a batch", () => {
+  let database: OutboxDatabase;
+  let sent: string[];
+  let relays: Relay[];
+
+  beforeEach(async () => {
+    database = await outboxDatabase();
+    sent = [];
+    relays = [];
+  });
+  afterEach(async () => {
+    await Promise.all(relays.map((relay) => relay.stop()));
+    await database[Symbol.asyncDispose]();
+  });
+
+  async function start(publisher: Publisher, store = database.store): Promise<Relay> {
+    const relay = createRelay({ store, name: "r", publisher, maintenance: false, leaseMs: 30_000 });
+    relays.push(relay);
+    await relay.start();
+    return relay;
+  }
+
+  const enqueue = (...keys: string[]) => database.enqueue(keys.map((key, n) => ({ key, n })));
+  const nameOf = ({ key, body }: { key: string | null; body: unknown }) =>
+    `${key}${(JSON.parse(String(body)) as { n: number }).n}`;
+
+  /** Says what each message gets, when it was told to go on. */
+  function gated(result: (name: string) => PublishResult, keepsKeyOrder: boolean) {
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+    const publisher: Publisher = {
+      keepsKeyOrder,
+      async publish(messages) {
+        begin();
+        await gate;
+        return messages.map((message) => {
+          const given = result(nameOf(message));
+          if (given.status === "published") sent.push(nameOf(message));
+          return given;
+        });
+      },
+    };
+    return { publisher, begun, open };
+  }
+
+  it("repeats nothing that went out before a later message of another one's key was sent", async () => {
+    await enqueue("a", "a", "b", "c", "d");
+    const { publisher, begun, open } = gated(() => ({ status: "published" }), false);
+    const first = await start(publisher);
+    await begun;
+    const stopped = first.stop();
+    open();
+    await stopped;
+    expect(sent.toSorted()).toEqual(["a0", "b2", "c3", "d4"]);
+    await start(publisher);
+    await until(() => sent.includes("a1"), { what: "the rest" });
+    await relays[1]!.stop();
+    expect(sent.toSorted()).toEqual(["a0", "a1", "b2", "c3", "d4"]);
+  });
+
+  it("repeats nothing that went out while the target was out for another one", async () => {
+    await enqueue("a", "b", "c", "d", "a");
+    let out = true;
+    const result = (name: string): PublishResult =>
+      out && name.startsWith("a")
+        ? { status: "unavailable", error: new Error("connection lost") }
+        : { status: "published" };
+    const { publisher, begun, open } = gated(result, true);
+    const first = await start(publisher);
+    await begun;
+    const stopped = first.stop();
+    open();
+    await stopped;
+    expect(sent).toEqual(["b1", "c2", "d3"]);
+    out = false;
+    await start(publisher);
+    await until(() => sent.includes("a4"), { what: "the rest" });
+    await relays[1]!.stop();
+    expect(sent).toEqual(["b1", "c2", "d3", "a0", "a4"]);
+  });
+
+  it("gives the lanes back though the connection breaks at that moment", async () => {
+    const pool = openPool(database.url);
+    const { client, intercept } = interceptingPool(pool);
+    const { publisher, open } = gated(() => ({ status: "published" }), true);
+    open();
+    const first = await start(publisher, createPostgresStore({ client }) as typeof database.store);
+    const cut = intercept(/delete from "txbox"."member"/, async () => {
+      throw Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+    });
+    await first.stop();
+    await cut;
+    await enqueue("a");
+    await start(publisher);
+    await until(() => sent.length === 1, { what: "the message, long before the lease is over", timeoutMs: 10_000 });
+    await pool.end();
+  });
+});
