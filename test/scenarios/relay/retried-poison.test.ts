@@ -31,9 +31,9 @@ describe.skipIf(!hasPostgres())("a message that fails, and then kills the proces
       await database.enqueue([{ key: "p", n: 1, poison: true }]);
       keepRunning();
       let n = 0;
-      let found = false;
+      const found = new AbortController();
       const write = async (): Promise<void> => {
-        while (!found && !stopped) {
+        while (!found.signal.aborted) {
           n++;
           const keys = traffic === "own" ? ["p", "a"] : ["a", "b", "c"];
           await database.enqueue(keys.map((key) => ({ key, n: key === "p" ? n + 1 : n })));
@@ -44,7 +44,7 @@ describe.skipIf(!hasPostgres())("a message that fails, and then kills the proces
       try {
         const isDead = async () => (await database.store.admin.dead({ relay: "orders", key: "p" })).length > 0;
         await until(isDead, { what: "the dead letter", timeoutMs: 120_000, intervalMs: 100 });
-        found = true;
+        found.abort();
         await writing;
         expect(deaths()).toBeLessThanOrEqual(MOST_DEATHS);
         const sent = () => children.flatMap((child) => child.sent());
@@ -53,7 +53,8 @@ describe.skipIf(!hasPostgres())("a message that fails, and then kills the proces
         const dead = await database.store.admin.dead({ relay: "orders" });
         expect(dead.filter(({ lastError }) => /died/.test(lastError ?? "")).map(({ key }) => key)).toEqual(["p"]);
       } finally {
-        found = stopped = true;
+        stopped = true;
+        found.abort();
         await writing;
         await Promise.all(children.map((child) => child.kill()));
       }

@@ -90,11 +90,11 @@ describe.skipIf(!hasPostgres())("a clean stop in the middle of a batch", () => {
 
   it("gives the lanes back though the connection breaks at that moment", async () => {
     const pool = openPool(database.url);
-    const { client, intercept } = interceptingPool(pool);
+    const intercepting = interceptingPool(pool);
     const { publisher, open } = gated(() => ({ status: "published" }), true);
     open();
-    const first = await start(publisher, createPostgresStore({ client }) as typeof database.store);
-    const cut = intercept(/delete from "txbox"."member"/, async () => {
+    const first = await start(publisher, createPostgresStore({ client: intercepting.client }) as typeof database.store);
+    const cut = intercepting.intercept(/delete from "txbox"."member"/, async () => {
       throw Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
     });
     await first.stop();
