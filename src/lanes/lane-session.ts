@@ -185,13 +185,14 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     // One claim belongs to one part, so that one write can settle it.
     let part: P | undefined;
     const accept = ({ lane }: BlockedKey) => this.#hold.partOf(lane) === (part ??= this.#hold.partOf(lane));
-    // The key that has been due for longest: an owner may have died of it, while others were tried since.
-    const most = alone ? 1 : Math.min(this.#retrySize.keys, this.#caution.mostKeys ?? this.#retrySize.keys);
-    const keys = this.#keys.due(this.#clock.monotonic(), most, accept);
+    const most = Math.min(this.#retrySize.keys, this.#caution.mostKeys ?? this.#retrySize.keys);
+    const due = this.#keys.due(this.#clock.monotonic(), most, accept);
+    // Those that have been due for longest: an owner may have died of one of them, while others were tried since.
+    const keys = alone ? due.filter(({ dueAt }) => dueAt === due[0]!.dueAt) : due;
     try {
       return part === undefined ? undefined : await this.#drain(part, keys, alone);
     } finally {
-      for (const key of keys) if (!key.draining) this.#keys.schedule(key);
+      for (const key of due) if (!key.draining) this.#keys.schedule(key);
     }
   }
 

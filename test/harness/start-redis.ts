@@ -107,13 +107,25 @@ export async function startRedis(options: RedisOptions = {}): Promise<RedisServe
     start,
     async restart() {
       await end("SIGKILL");
-      await start();
+      await again(start);
     },
     pause: () => running && freeze(running.pid),
     resume: () => running && signal(running.pid, "SIGCONT"),
     stop,
     [Symbol.asyncDispose]: stop,
   };
+}
+
+/** A connection that goes out from this machine may hold the port for a moment. */
+async function again(start: () => Promise<void>): Promise<void> {
+  for (let left = 20; ; left--) {
+    try {
+      return await start();
+    } catch (error) {
+      if (left === 0 || !String(error).includes("Address already in use")) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 250));
+    }
+  }
 }
 
 function externalServer(url: string): RedisServer {

@@ -179,7 +179,7 @@ async function list(context: CliContext, { limit = 100, ...asked }: DeadQuery): 
   const first = await admin.dead({ ...query, limit: Math.min(PAGE, limit) });
   if (first.length === 0 && Object.keys(asked).length === 0) output.note(ELSEWHERE);
   if (limit <= PAGE || first.length < PAGE) {
-    output.result({ dead: first.map(messageRecord) }, () =>
+    output.result({ dead: output.json ? first.map(messageRecord) : [] }, () =>
       first.length === 0 ? `There are no ${state === "dead" ? "dead" : `${state} dead`} letters.\n` : deadTable(first),
     );
     return;

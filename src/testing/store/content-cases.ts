@@ -144,7 +144,7 @@ export const contentCases: readonly StoreCase[] = [
         const stored = await inMode("stored", given);
         if (typeof inline === "string" || typeof stored === "string") assert.equal(stored, inline, name);
         // Values this deep cannot be compared.
-        else if (name.startsWith("JSON far")) assert.ok(Array.isArray(stored.payload), name);
+        else if (name.startsWith("JSON nested far")) assert.ok(Array.isArray(stored.payload), name);
         else assert.deepEqual(stored.payload, inline.payload, name);
         if (typeof inline === "string" || typeof stored === "string") continue;
         assert.equal(

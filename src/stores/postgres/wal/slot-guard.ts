@@ -28,6 +28,8 @@ export interface Finding {
 /** When no message goes out for this long, the slot is given up: polling costs the server nothing while it waits. */
 export const STUCK_MS = 30_000;
 const GUARD_MS = 5000;
+/** Sooner, when it may be that the stream is behind. */
+const DOUBTED_MS = 2000;
 
 export const SYNCHRONOUS =
   "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
@@ -64,7 +66,7 @@ export class SlotGuard {
   }
 
   get isDue(): boolean {
-    return this.#now - this.#lookedAt >= GUARD_MS;
+    return this.#now - this.#lookedAt >= (this.#unsent === undefined ? GUARD_MS : DOUBTED_MS);
   }
 
   /** `stream`: the one of this process. `isWanted`: every process of the relay wants to stream. */
