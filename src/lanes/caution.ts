@@ -110,6 +110,8 @@ export class Caution<P extends Part> {
 
   /** The count of a part was cleared. */
   clear(part: P): void {
+    // What is loaded later is compared with what is left.
+    this.#sum -= (this.#crashes.get(part) ?? 0) * part.lanes.length;
     this.#crashes.set(part, 0);
     this.#worst = Math.max(0, ...this.#crashes.values());
   }

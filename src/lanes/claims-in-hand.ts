@@ -13,6 +13,8 @@ export interface LaneClaim<P, S extends Stored, M> extends Claim, SettledClaim<S
   keys: readonly BlockedKey[];
   entries: readonly BlockedKey[];
   readonly detached: Set<S>;
+  /** An attempt that goes on beside the claims: taken out of one, or carried over from an earlier load. */
+  beside: boolean;
   readonly claimedAt: number;
   /** In the order in which claims are handed out; of one that was detached, that of the claim it was part of. */
   n: number;
@@ -34,6 +36,11 @@ export class ClaimsInHand<P, S extends Stored, M> {
 
   get empty(): boolean {
     return this.#new.length === 0 && this.#retry.size === 0;
+  }
+
+  /** But for attempts beside the claims. One that was made alone counts: it would be blamed for what others do. */
+  get emptyButForAttempts(): boolean {
+    return this.#new.length === 0 && this.retry.every(({ beside, alone }) => beside && !alone);
   }
 
   get hasNew(): boolean {

@@ -199,7 +199,7 @@ export class LaneHold<P extends Part, S extends Stored, M> {
     const [part, ...others] = new Set(entries.map(({ lane }) => this.partOf(lane)));
     if (claim.ended || part === undefined || others.length > 0 || entries.length < claim.messages.length)
       return entries.length === 0;
-    Object.assign(claim, { generation: this.#generation, part, entries, keys: [...new Set(entries)] });
+    Object.assign(claim, { generation: this.#generation, part, entries, keys: [...new Set(entries)], beside: true });
     for (const key of claim.keys) key.draining = true;
     this.#memory.claims.add(claim);
     return true;

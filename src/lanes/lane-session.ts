@@ -4,6 +4,7 @@ import { Mutex } from "../core/mutex.ts";
 import { planBalance } from "./balance.ts";
 import { BlockedKeys, type BlockedKey } from "./blocked-keys.ts";
 import { Caution } from "./caution.ts";
+import { ClaimTurns } from "./claim-turns.ts";
 import { ClaimsInHand, type LaneClaim } from "./claims-in-hand.ts";
 import { LaneHold } from "./lane-hold.ts";
 import type { Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
@@ -19,9 +20,6 @@ const MOST_GIVING_MS = 3000;
 /** So often one claim loads everything anew. */
 const MOST_LOSSES = 3;
 
-/** A kind of claims that was refused gets the next turn, if it asks for it within this time. */
-const TURN_MS = 100;
-
 /** Errors of `tend` after which nothing in hand counts. */
 const FATAL = new Set(["relay_dropped", "restored_copy", "row_security", "standby"]);
 
@@ -35,9 +33,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   readonly #keys: BlockedKeys;
   readonly #caution: Caution<P> = new Caution();
   readonly #claims: ClaimsInHand<P, S, M> = new ClaimsInHand();
-  /** Of a careful owner: the kind of its last claim, and the kinds that asked in vain since theirs. */
-  #turn: { readonly kind: ClaimKind; readonly at: number } = { kind: "new", at: Number.NEGATIVE_INFINITY };
-  readonly #refused = new Set<ClaimKind>();
+  readonly #carefulTurns: ClaimTurns = new ClaimTurns();
   readonly #settler: Settler<P, S, M>;
   readonly #hold: LaneHold<P, S, M>;
   /** Claims of one kind are made one after another; the two kinds run beside each other. */
@@ -132,7 +128,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     if (this.#isCareful && !this.#isTurnOf(kind)) return undefined;
     try {
       const claim = await (kind === "new" ? this.#claimNew() : this.#claimParked());
-      if (typeof claim === "object") this.#turn = { kind, at: this.#clock.monotonic() };
+      if (typeof claim === "object") this.#carefulTurns.begun(kind, this.#clock.monotonic());
       return claim;
     } catch (error) {
       // Something may have been claimed although the answer was lost. Messages in hand are settled first: otherwise
@@ -142,18 +138,17 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     }
   }
 
-  /** One claim in hand, by turns: neither kind may keep the other from being tried. */
+  /** One claim in hand, by turns. Attempts beside the claims count only while it has to be known which message kills. */
   #isTurnOf(kind: ClaimKind): boolean {
-    const other = kind === "new" ? "retry" : "new";
     const now = this.#clock.monotonic();
-    const hadLastTurn = this.#turn.kind === kind && now - this.#turn.at < TURN_MS;
-    const otherWaits = this.#refused.has(other) && (other === "new" || (this.nextRetryAt() ?? Infinity) <= now);
-    if (!this.#isIdle || (hadLastTurn && otherWaits)) {
-      this.#refused.add(kind);
-      return false;
-    }
-    this.#refused.delete(kind);
-    return true;
+    const isFree = this.#claims.emptyButForAttempts && !this.#settler.busy;
+    const wants = (other: ClaimKind) => other === "new" || (this.nextRetryAt() ?? Infinity) <= now;
+    return this.#carefulTurns.ask(kind, now, isFree, wants);
+  }
+
+  /** The message that is claimed next is the only one in hand: if the process dies, it is to blame. */
+  #isAlone(kind: ClaimKind): boolean {
+    return this.#isCareful && this.#caution.limit(kind) === 1 && this.#claims.empty;
   }
 
   async #claimNew(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
@@ -162,7 +157,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       if (this.#hold.isBehind) return "again";
       if (this.#isFull || this.#ending) return undefined;
       const generation = this.#hold.generation;
-      const alone = this.#caution.limit("new") === 1;
+      const alone = this.#isAlone("new");
       const page = await this.#port.readNew(this.#hold.parts, this.#limits("new"), alone);
       if (this.#ending) return undefined;
       if (generation !== this.#hold.generation) return "again";
@@ -181,7 +176,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   }
 
   async #claimParked(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
-    const alone = this.#isCareful && this.#caution.limit("retry") === 1;
+    const alone = this.#isAlone("retry");
     // One claim belongs to one part, so that one write can settle it.
     let part: P | undefined;
     const accept = ({ lane }: BlockedKey) => this.#hold.partOf(lane) === (part ??= this.#hold.partOf(lane));
@@ -279,7 +274,8 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     const generation = this.#hold.generation;
     const n = ++this.#claims.handedOut;
     const claimedAt = this.#clock.monotonic();
-    return { kind, messages, ...own, part, generation, keys, entries, detached: new Set(), n, claimedAt, ended: false };
+    const none = { detached: new Set<S>(), beside: false, ended: false };
+    return { ...none, ...own, kind, messages, part, generation, keys, entries, n, claimedAt };
   }
 
   #limits(kind: ClaimKind): Limit {
@@ -322,9 +318,20 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     this.#claims.end(claim);
     if (claim.kind === "retry") this.#retrySize.note(outcomes, this.#clock.monotonic() - claim.claimedAt);
     const written = this.#settler.settle(claim.part, claim, outcomes);
+    const { kind } = claim;
+    // First of all that waits for it: whoever claims next has to know whose turn it is.
+    written.then(
+      () => this.#ended(kind),
+      () => undefined,
+    );
     // Behind what is left of an incomplete claim nothing may be settled.
     if (!this.#ending) for (const empty of this.#settleEmpty()) empty.catch(() => undefined);
     return written;
+  }
+
+  #ended(kind: ClaimKind): void {
+    const isAwaited = this.#carefulTurns.ended(kind, this.#clock.monotonic());
+    if (isAwaited && this.#isCareful) this.#options.onNews?.();
   }
 
   /** Pages of new messages without any are settled when it is their turn. */
@@ -351,6 +358,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       keys: key === undefined ? [] : [key],
       entries: key === undefined ? [] : [key],
       detached: new Set(),
+      beside: true,
       ended: false,
     };
     if (key === undefined || !current) return own;

@@ -103,13 +103,14 @@ class ClaimPublication {
 
   /**
    * Asked to stop with messages left. Those of failed keys go on waiting. A new claim ends before what is left at its end;
-   * what is left in front of a message with an outcome waits from now on with its key, or that one would go out again.
+   * what is left in front of a message that went out or failed waits from now on with its key, or that one would go out
+   * again.
    */
   async #stopped(left: readonly number[]): Promise<void> {
     for (const { index, outcome } of this.#claim.kind === "new" ? this.#running.splice(0) : []) {
       this.#outcomes[index] = await outcome;
     }
-    const last = this.#outcomes.findLastIndex((outcome) => outcome !== undefined);
+    const last = this.#outcomes.findLastIndex((outcome) => (outcome ?? WAITING).status !== "waiting");
     for (const i of left) if (this.#claim.kind === "retry" || i < last) this.#outcomes[i] ??= WAITING;
   }
 

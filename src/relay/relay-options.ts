@@ -5,7 +5,6 @@ import { TxboxError } from "../core/errors.ts";
 import { rejectUnknownOptions, requireFunction, requireInteger, requireName, requireRuntime } from "../core/options.ts";
 import { eventEmitter } from "../core/channels.ts";
 import { shownValue } from "../core/value-kind.ts";
-import { uuidv7 } from "../core/uuid.ts";
 import type { RelayEvent } from "../core/events.ts";
 
 /** What a dead letter does to its key: let later messages go on, or hold them until it is requeued or discarded. */
@@ -51,7 +50,6 @@ export interface RelayOptions {
 export interface RelaySettings {
   store: Store;
   name: string;
-  owner: string;
   publisher: Publisher;
   deadLetters: Publisher | undefined;
   batch: { messages: number; bytes: number };
@@ -140,7 +138,6 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   return {
     store: options.store,
     name: options.name,
-    owner: `${options.name}-${process.pid}-${uuidv7()}`,
     publisher: options.publisher,
     deadLetters: options.deadLetters,
     batch: { messages: batchSize, bytes: batchBytes },

@@ -2,6 +2,7 @@ import type { MessageSourceName, QueueSession, SessionState, Store } from "../co
 import { describeError, errorCode, TxboxError } from "../core/errors.ts";
 import type { RelayEvent } from "../core/events.ts";
 import { SampleRecorder } from "../core/sample-recorder.ts";
+import { uuidv7 } from "../core/uuid.ts";
 import type { RelayOptions, RelaySettings } from "./relay-options.ts";
 import { relaySettings } from "./relay-options.ts";
 import type { RouteOutage } from "./route-outages.ts";
@@ -62,6 +63,8 @@ type Life = "idle" | "starting" | "running" | "stopping" | "failed";
  * later run.
  */
 interface Run {
+  /** Its name as an owner of lanes: what an earlier run has sent, such as a leave, finds nothing of this one. */
+  readonly owner: string;
   /** Nothing more is begun. */
   readonly stopping: AbortController;
   /** What is under way is given up. */
@@ -72,8 +75,9 @@ interface Run {
   told: boolean;
 }
 
-function newRun(): Run {
-  return { stopping: new AbortController(), giveUp: new AbortController(), done: new AbortController(), told: false };
+function newRun(relay: string): Run {
+  const [stopping, giveUp, done] = [new AbortController(), new AbortController(), new AbortController()];
+  return { owner: `${relay}-${process.pid}-${uuidv7()}`, stopping, giveUp, done, told: false };
 }
 
 class StandingRelay implements Relay {
@@ -82,7 +86,7 @@ class StandingRelay implements Relay {
   #life: Life = "idle";
   #starting: Promise<void> | undefined;
   #ending: Promise<void> | undefined;
-  #run: Run = newRun();
+  #run: Run;
   #worker: RelayWorker | undefined;
   #session: QueueSession | undefined;
   #sessionState: SessionState | undefined;
@@ -90,8 +94,9 @@ class StandingRelay implements Relay {
   #tasks: Promise<unknown>[] = [];
 
   constructor(settings: RelaySettings) {
-    const { store, name, owner, emit } = settings;
-    const recorder = new SampleRecorder(store.history, { relay: name }, owner);
+    const { store, name, emit } = settings;
+    this.#run = newRun(name);
+    const recorder = new SampleRecorder(store.history, { relay: name }, this.#run.owner);
     this.#recorder = recorder;
     this.#settings = {
       ...settings,
@@ -235,9 +240,9 @@ class StandingRelay implements Relay {
   }
 
   #tellStarted(run: Run): void {
-    const { name, owner, emit } = this.#settings;
+    const { name, emit } = this.#settings;
     run.told = true;
-    emit({ type: "started", relay: name, owner });
+    emit({ type: "started", relay: name, owner: run.owner });
   }
 
   /** Once. Listeners take it that whatever was open, such as an outage, is over. */
@@ -250,7 +255,7 @@ class StandingRelay implements Relay {
   #begin(): Run {
     this.#life = "starting";
     this.#tasks = [];
-    this.#run = newRun();
+    this.#run = newRun(this.name);
     this.#turnedAt = undefined;
     return this.#run;
   }
@@ -267,11 +272,11 @@ class StandingRelay implements Relay {
   }
 
   async #join(run: Run, source: MessageSourceName = this.#settings.source): Promise<void> {
-    const { store, name, owner, leaseMs, start, streams, unordered, batch, maxParked, emit } = this.#settings;
+    const { store, name, leaseMs, start, streams, unordered, batch, maxParked, emit } = this.#settings;
     await store.migrator.check();
     const session = await store.queue.join({
       relay: name,
-      owner,
+      owner: run.owner,
       leaseMs,
       start,
       streams,

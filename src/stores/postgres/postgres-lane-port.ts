@@ -14,7 +14,7 @@ import type {
 import { requireSameStreams } from "../../lanes/relay-errors.ts";
 import { carryOutCommands, MOST_COMMANDS } from "./commands.ts";
 import type { LogMessage } from "./log-message.ts";
-import { PageReader } from "./page-reader.ts";
+import { PageReader, type Page } from "./page-reader.ts";
 import { lastEditSql, loadBlockedSql, stillParkedSql, storedKeyOf } from "./parking-sql.ts";
 import { plainArray, type CopyRunner, type Row } from "./postgres-client.ts";
 import type { Cursor } from "./postgres-cursor.ts";
@@ -266,12 +266,20 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   }
 
   async #page(cursor: Cursor, limit: Limit, alone: boolean): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
-    const { messages: read, last } = await this.#reader.page(cursor, limit.messages);
-    const upto = read.at(-1)?.ref ?? cursor.fetched;
     const ahead = this.#aheadOf(cursor);
-    const isNew = ({ ref, id }: LogMessage) => ahead!.get(ref) !== id;
-    const messages = ahead === undefined || ahead.size === 0 ? read : read.filter(isNew);
-    const leftOut = read.length - messages.length;
+    const isNew = ({ ref, id }: LogMessage) => ahead?.get(ref) !== id;
+    let upto = cursor.fetched;
+    let leftOut = 0;
+    let page: Page;
+    let messages: readonly LogMessage[];
+    // A page with nothing to hand out would be taken for the end of the log.
+    do {
+      page = await this.#reader.page({ ...cursor, fetched: upto }, limit.messages);
+      upto = page.messages.at(-1)?.ref ?? upto;
+      messages = ahead === undefined || ahead.size === 0 ? page.messages : page.messages.filter(isNew);
+      leftOut += page.messages.length - messages.length;
+    } while (messages.length === 0 && page.messages.length > 0 && !page.last);
+    const { last } = page;
     if (alone && messages.length === 1 && !(await this.suspect(cursor, messages[0]!, true))) return "lost";
     cursor.fetched = upto;
     cursor.exhausted = last;

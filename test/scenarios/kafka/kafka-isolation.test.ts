@@ -129,7 +129,9 @@ ofEach("a %s of two topics", SIDE_BY_SIDE, (kind) => {
     await until(() => events.at(-1)?.type === "recovered", { what: "all being well" });
     await send(living, "l-last");
     await until(() => got.includes("l-last"), { what: "the living topic" });
-    expect(new Set(got).size).toBe(got.length);
+    // A subscriber may get repeats of a topic that was made anew; the inbox drops them.
+    const once = kind === "pipeline" ? got : got.filter((body) => body.startsWith("l-"));
+    expect(once.toSorted()).toEqual([...new Set(once)].toSorted());
   });
 
   it("is read with the partitions that a topic gets later", async () => {

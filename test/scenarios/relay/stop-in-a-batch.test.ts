@@ -88,6 +88,72 @@ describe.skipIf(!hasPostgres())("a clean stop in the middle of a batch", () => {
     expect(sent).toEqual(["b1", "c2", "d3", "a0", "a4"]);
   });
 
+  it("parks nothing that was not tried while the target was out", async () => {
+    await enqueue("z");
+    let asked = 0;
+    const publisher: Publisher = {
+      keepsKeyOrder: true,
+      async publish(messages) {
+        asked++;
+        return messages.map(({ key }) => {
+          return { status: key === "z" ? "failed" : "unavailable", error: new Error("no") };
+        });
+      },
+    };
+    const first = createRelay({
+      store: database.store,
+      name: "r",
+      publisher,
+      maintenance: false,
+      backoff: { baseMs: 60_000, maxMs: 60_000 },
+    });
+    relays.push(first);
+    await first.start();
+    const parked = async () => {
+      const { rows } = await database.pool.query<{ n: string }>('select count(*) as n from "txbox"."parked"');
+      return Number(rows[0]!.n);
+    };
+    await until(async () => (await parked()) === 1, { what: "the key that failed" });
+    await enqueue("a", "b", "c", "z");
+    await until(() => asked >= 2, { what: "the outage" });
+    await first.stop();
+    expect(await parked()).toBe(1);
+  });
+
+  it("starts anew though its leave still hangs, and keeps what it has then", async () => {
+    const pool = openPool(database.url);
+    const intercepting = interceptingPool(pool);
+    const store = createPostgresStore({ client: intercepting.client }) as typeof database.store;
+    const { publisher, begun, open } = gated(() => ({ status: "published" }), true);
+    const lost: string[] = [];
+    const onEvent = ({ type }: { type: string }) => void (type === "lease_lost" && lost.push(type));
+    const relay = createRelay({ store, name: "r", publisher, maintenance: false, leaseMs: 1000, onEvent });
+    relays.push(relay);
+    await relay.start();
+    const { promise: late, resolve: arrive } = Promise.withResolvers<void>();
+    const left = Promise.withResolvers<void>();
+    const caught = intercepting.intercept(/delete from "txbox"."member"/, async (send) => {
+      await late;
+      const answer = await send();
+      left.resolve();
+      return answer;
+    });
+    await relay.stop({ deadlineMs: 100 });
+    await caught;
+    await relay.start();
+    await until(() => relay.state().session?.lanes === 64, { what: "all lanes", timeoutMs: 10_000 });
+    await enqueue("a", "b");
+    await begun;
+    arrive();
+    await left.promise;
+    open();
+    await until(() => sent.length >= 2, { what: "both messages" });
+    await until(async () => (await database.store.admin.relays())[0]?.pending === 0, { what: "their settle" });
+    await relay.stop();
+    expect([sent.toSorted(), lost]).toEqual([["a0", "b1"], []]);
+    await pool.end();
+  });
+
   it("gives the lanes back though the connection breaks at that moment", async () => {
     const pool = openPool(database.url);
     const intercepting = interceptingPool(pool);

@@ -1,9 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
+import { createRelay } from "../../../src/index.ts";
 import { until } from "../../harness/deadline.ts";
 import { hasPostgres } from "../../harness/shared-postgres.ts";
 import { isLong } from "../../support/is-long.ts";
 import { series } from "../support/outbox-database.ts";
+import { RecordingPublisher } from "../support/recording-publisher.ts";
 import { type Streaming, verdict, walScene, writers } from "../support/wal-scene.ts";
 
 const ROUNDS = isLong ? 20 : 4;
@@ -32,6 +34,22 @@ describe.skipIf(!hasPostgres())("polling and the server's log hand over to each 
     expect(await scene.slots()).toHaveLength(1);
     await streaming.relay.stop();
     expect(await scene.slots()).toEqual([]);
+  });
+
+  it("reads on behind pages of which a stream has brought everything already", async () => {
+    const store = await scene.open();
+    const streaming = await scene.start(store, { batchSize: 5 });
+    await streaming.streams();
+    await scene.enqueue(store, series("k", 100));
+    await until(() => streaming.publisher.sent.length === 100, { what: "all of it", intervalMs: 1 });
+    await streaming.relay.stop();
+    const [noted] = await scene.query<{ ahead: { ids: object } | null }>("select ahead from txbox.cursor");
+    expect(Object.keys(noted?.ahead?.ids ?? {}).length, "messages beyond the cursor").toBeGreaterThan(20);
+    await scene.enqueue(store, series("later", 3));
+    const publisher = new RecordingPublisher();
+    const once = createRelay({ store, name: "r", publisher, batchSize: 5, maintenance: false });
+    expect(await once.drainOnce()).toMatchObject({ published: 3 });
+    expect(publisher.sent.map(({ key, n }) => [key, n])).toEqual([1, 2, 3].map((n) => ["later", n]));
   });
 
   it(`${ROUNDS} times in each direction under load: nothing is lost, doubled or reordered`, async () => {

@@ -28,11 +28,14 @@ async function processOf(database: MemoryLanes, owner: string) {
     sleep: async (ms) => void (database.now += ms),
   };
   const port = new MemoryLanePort(database, owner, send);
-  const options = { relay: "r", owner, leaseMs: 10_000, start: "earliest" as const, streams: undefined, unordered: [] };
-  const session = new LaneSession(port, { ...options, batch: { messages: 10, bytes: 1e6 }, maxParked: 100 }, clock);
+  const relay = { relay: "r", owner, leaseMs: 10_000, start: "earliest" as const, streams: undefined, unordered: [] };
+  let woken = 0;
+  const options = { ...relay, batch: { messages: 10, bytes: 1e6 }, maxParked: 100, onNews: () => void woken++ };
+  const session = new LaneSession(port, options, clock);
   await session.join();
   return {
     session,
+    woken: () => woken,
     hold: () => (held = []),
     /** Lets the first of what is held go. */
     step: async () => {
@@ -161,6 +164,75 @@ describe("deaths", () => {
       next.messages.map(() => PUBLISHED),
     );
     expect(crashes()).toBe(0);
+  });
+});
+
+describe("an owner whose predecessors have died", () => {
+  const SLOW_MS = 5000;
+
+  async function heir() {
+    const database = new MemoryLanes(1e6);
+    database.parts[0]!.crashes = 2;
+    for (let n = 1; n <= 40; n++) database.commit(`k${n}`, n, 1);
+    return { database, ...(await processOf(database, "heir")) };
+  }
+
+  it("tries new messages and failed keys by turns, however long each takes", async () => {
+    const { session, database, woken } = await heir();
+    await session.settle((await session.claim("new"))!, [retry(0)]);
+    for (let round = 1; round <= 3; round++) {
+      const fresh = (await session.claim("new"))!;
+      expect(await session.claim("retry"), "one claim in hand").toBeUndefined();
+      database.now += SLOW_MS;
+      const before = woken();
+      await session.settle(fresh, [PUBLISHED]);
+      expect(woken(), "the other kind is told").toBe(before + 1);
+      expect(await session.claim("new")).toBeUndefined();
+      const failed = (await session.claim("retry"))!;
+      expect(failed.messages.map(({ n }) => n)).toEqual([1]);
+      expect(await session.claim("new"), "one claim in hand").toBeUndefined();
+      database.now += SLOW_MS;
+      await session.settle(failed, [retry(0)]);
+      expect(woken()).toBe(before + 2);
+      expect(await session.claim("retry")).toBeUndefined();
+    }
+  });
+
+  it("gives a turn back that is not taken", async () => {
+    const { session, database } = await heir();
+    await session.settle((await session.claim("new"))!, [retry(0)]);
+    const fresh = (await session.claim("new"))!;
+    await session.claim("retry");
+    await session.settle(fresh, [PUBLISHED]);
+    expect(await session.claim("new")).toBeUndefined();
+    database.now += 100;
+    expect(await session.claim("new")).toBeDefined();
+  });
+
+  it("goes on beside an attempt that takes long, and blames nobody meanwhile", async () => {
+    const database = new MemoryLanes(1e6);
+    const { session } = await processOf(database, "heir");
+    for (let n = 1; n <= 40; n++) database.commit(`k${n}`, n, 1);
+    const slow = (await session.claim("new"))!;
+    const own = session.detach(slow, 0);
+    await session.settle(slow, [RUNNING, dead(), ...slow.messages.slice(2).map(() => PUBLISHED)]);
+    // What it takes over is of dead owners.
+    database.parts[0]!.crashes = 2;
+    database.row(2).command = true;
+    await session.tend();
+    await session.claim("new");
+    database.now += 1500;
+    for (const n of [11, 12]) {
+      const next = (await session.claim("new"))!;
+      expect(next.messages.map(({ key }) => key)).toEqual([`k${n}`]);
+      expect(next.alone).toBe(false);
+      expect(database.parts[0]!.suspect).toBeUndefined();
+      await session.settle(next, [PUBLISHED]);
+      database.now += 100;
+    }
+    expect(session.isCurrent(own)).toBe(true);
+    await session.settle(own, [PUBLISHED]);
+    expect((await session.claim("new"))!.alone).toBe(true);
   });
 });
 
