@@ -37,6 +37,8 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
   return {
     async run({ signal } = {}): Promise<MaintenanceReport> {
       try {
+        // First: the server keeps its log for them, whatever becomes of the rest.
+        await dropForgottenSlots(options.sql, names, options.maxRetainedBytes).catch(() => undefined);
         const segments = new Segments(options, signal);
         const rotated = await segments.rotate();
         const { dropped, ...held } = await segments.dropOld();
@@ -45,8 +47,6 @@ export function createMaintenance(options: MaintenanceOptions): Maintenance {
         await analyseNew(options);
         await createReceiptDays(receipts);
         await dropOldReceipts(receipts);
-        // A role that may not replicate leaves that to others.
-        await dropForgottenSlots(options.sql, names, options.maxRetainedBytes).catch(() => undefined);
         return { rotated, droppedSegments: dropped, ...held };
       } catch (error) {
         throw errorCode(error) === NO_RIGHTS ? withoutRights(error) : explain(error, names.schema);

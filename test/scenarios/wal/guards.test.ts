@@ -212,22 +212,31 @@ describe.skipIf(!hasPostgres())("a relay that cannot stream polls, says why once
     90_000,
   );
 
-  it("while the target is out for long the slot is given up", async () => {
-    const store = await scene.open();
-    const streaming = await scene.start(store);
-    await streaming.streams();
-    let out = true;
-    streaming.publisher.before = () => {
-      if (out) throw new Error("out");
-    };
-    await scene.enqueue(store, series("k", 3));
-    await until(() => /Nothing goes out/.test(streaming.lost() ?? ""), { what: "the end", timeoutMs: 50_000 });
-    await until(async () => (await scene.slots()).length === 0, { what: "no slot" });
-    out = false;
-    await until(() => streaming.publisher.sent.length === 3, { what: "delivery", timeoutMs: 30_000 });
-    await streaming.streams();
-    expect(verdict(streaming.publisher, new Map([["k", 3]]))).toEqual(NONE);
-  }, 120_000);
+  it.each([
+    ["three messages wait", 1, {}, /Nothing goes out/],
+    ["more than memory is for", 10, { batchSize: 20, batchBytes: 8192 }, /cannot keep up/],
+  ])(
+    "while the target is out for long the slot is given up: %s",
+    async (_, keys, options, reason) => {
+      const store = await scene.open();
+      const streaming = await scene.start(store, options);
+      await streaming.streams();
+      let out = true;
+      streaming.publisher.before = () => {
+        if (out) throw new Error("out");
+      };
+      const count = keys === 1 ? 3 : 100;
+      const names = Array.from({ length: keys }, (__, n) => `k${n}`);
+      for (const name of names) await scene.enqueue(store, series(name, count));
+      await until(() => reason.test(streaming.lost() ?? ""), { what: "the end", timeoutMs: 50_000 });
+      await until(async () => (await scene.slots()).length === 0, { what: "no slot", timeoutMs: 50_000 });
+      out = false;
+      await until(() => streaming.publisher.sent.length === keys * count, { what: "delivery", timeoutMs: 30_000 });
+      await streaming.streams();
+      expect(verdict(streaming.publisher, new Map(names.map((name) => [name, count])))).toEqual(NONE);
+    },
+    120_000,
+  );
 
   it("a relay that is dropped takes its slot with it, also when a crash has left it", async () => {
     const store = await scene.open();

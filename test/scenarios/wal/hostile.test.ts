@@ -74,7 +74,7 @@ describe.skipIf(!hasPostgres())("a stream that is tampered with", () => {
     proxy.mute();
     await scene.enqueue(store, one);
     await until(() => streaming.publisher.sent.length === 1, { what: "delivery", timeoutMs: 30_000 });
-    expect(streaming.lost()).toMatch(/sent nothing/);
+    expect(streaming.lost()).toMatch(/sent nothing|does not send/);
     await streaming.relay.stop();
     await proxy.close();
   }, 60_000);

@@ -54,6 +54,31 @@ describe.skipIf(!hasPostgres())("no slot is left behind", () => {
     expect(await scene.slots()).toEqual([]);
   }, 90_000);
 
+  it("by a process that was killed, when the rest of maintenance fails", async () => {
+    await scene.open();
+    const streaming = relayProcess({ url: scene.url, name: "r", source: "stream", leaseMs: 1000 });
+    await streaming.waitForLine("ready");
+    await until(() => streaming.events("stream_started").length > 0, { what: "the stream", timeoutMs: 20_000 });
+    await streaming.kill();
+    await scene.query("update txbox.member set lease_until = clock_timestamp() - interval '2 minutes'");
+    await scene.query("create role tender login replication password 'tender'");
+    await scene.query("grant usage on schema txbox to tender");
+    await scene.query("grant select on txbox.relay, txbox.member to tender");
+    const url = Object.assign(new URL(scene.url), { username: "tender", password: "tender" });
+    const pool = openPool(url.href, 2);
+    try {
+      const store = createPostgresStore({ client: pool });
+      // The server notices only a moment later that the reader has gone.
+      await until(async () => (await scene.slots())[0]?.active_pid === null, { what: "the end of the reader" });
+      await expect(store.maintenance.run()).rejects.toThrow(/permission denied/);
+      expect(await scene.slots()).toEqual([]);
+    } finally {
+      await pool.end();
+      await scene.query("drop owned by tender");
+      await scene.query("drop role tender");
+    }
+  }, 60_000);
+
   it("in another database that the replication connection leads to by mistake", async () => {
     await scene.open();
     const other = await createDatabase(scene.server.url);

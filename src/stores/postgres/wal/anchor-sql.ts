@@ -1,8 +1,8 @@
-import { plainArray } from "../postgres-client.ts";
+import { plainArray, type SqlRunner } from "../postgres-client.ts";
 import { DURABLE, FENCE, fenced, LEASE, SOUND, type Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import type { AnchorFigures } from "./decoded-transactions.ts";
-import { formatLsn, type Lsn } from "./pgoutput.ts";
+import { formatLsn, parseLsn, type Lsn } from "./pgoutput.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { publicationSql, SERVER } from "./wal-slot.ts";
 
@@ -20,16 +20,26 @@ export const MARK_PREFIX = "txbox";
  */
 const MARK = `pg_catalog.pg_logical_emit_message(false, '${MARK_PREFIX}', $5::text)`;
 
+/** Writes a mark, and gives where it ends: a place that every stream reaches as soon as the server has sent it. */
+export async function endOfLog(sql: SqlRunner): Promise<Lsn> {
+  const [row] = await sql.query(`select pg_catalog.pg_logical_emit_message(false, '${MARK_PREFIX}', '')::text`);
+  return parseLsn(row![0]!);
+}
+
 const mine = (): string => `${fenced(1, 2, 3)} and c.cur is null and ${SOUND}`;
 const given = ({ id, fence, seq }: Cursor): string[] => [id, fence, String(seq)];
 
-/** The first anchor of a stream: a snapshot of now. Gives it; no row: the cursor is another's. */
+/**
+ * The first anchor of a stream: a snapshot of now. Gives it, and what the publication brings as of this snapshot; no row:
+ * the cursor is another's.
+ */
 export function firstAnchor(names: Names, cursor: Cursor, lease: string, token: string): Statement {
+  const publication = publicationSql("$6::text", "$7::text");
   return {
     text: `update ${names.cursor} c set seq = c.seq + 1, stamp = pg_catalog.pg_current_xact_id(), lease_until = ${LEASE("$4")},
        last_write = $5::text, next = pg_catalog.pg_current_snapshot()
-     where ${mine()} returning c.next, ${MARK}, ${DURABLE}`,
-    params: [...given(cursor), lease, token],
+     where ${mine()} returning c.next, ${publication}, ${MARK}, ${DURABLE}`,
+    params: [...given(cursor), lease, token, names.message, names.publication],
   };
 }
 
@@ -49,7 +59,8 @@ export interface Anchor {
 /**
  * Moves the cursor to the snapshot of the anchor before, if the log holds the messages in between that the stream has
  * brought, by their number and the sum of their positions: a stream that leaves rows out cannot move it. Gives both as the
- * log has them, and the snapshot of now; null for that: the cursor was not moved. A snapshot is never given by the client, so none of another history can be stored.
+ * log has them, the snapshot of now and what the publication brings as of it; null for these: the cursor was not moved. A
+ * snapshot is never given by the client, so none of another history can be stored.
  */
 export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statement {
   const { relay, lease, token, covered, next, figures, published } = anchor;
@@ -58,6 +69,7 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
   const add = (value: string): string => `$${params.push(value)}::text`;
   const ends = `${add(next.text)}::pg_snapshot`;
   const audit = auditSql(names, { cursor, covered, next, ends, add });
+  const publication = publicationSql(add(names.message), add(names.publication));
   const receipt =
     messages === 0
       ? ""
@@ -70,8 +82,8 @@ export function nextAnchor(names: Names, cursor: Cursor, anchor: Anchor): Statem
        last_write = $5::text, settled = c.settled + ${published}, prev = c.next, next = pg_catalog.pg_current_snapshot(),
        wal_lsn = ${add(formatLsn(upTo))}::pg_lsn
      from audit where ${mine()} and c.next::text = ${ends}::text and audit.n = ${decoded} and audit.positions = ${positions}
-     returning c.next, ${MARK}, ${DURABLE})${receipt}
-   select audit.n, audit.positions, c.next from audit left join c on true`,
+     returning c.next, ${publication} as publication, ${MARK}, ${DURABLE})${receipt}
+   select audit.n, audit.positions, c.next, c.publication from audit left join c on true`,
     params,
   };
 }

@@ -1,6 +1,8 @@
 import type { Clock } from "../../../core/contracts.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Names } from "../postgres-names.ts";
+import { endOfLog } from "./anchor-sql.ts";
+import type { Lsn } from "./pgoutput.ts";
 import { MOST_BEHIND, type RelaySlot } from "./relay-slot.ts";
 import { requireStreamable } from "./wal-refusal.ts";
 import { lookAtSender, type SlotView } from "./wal-slot.ts";
@@ -15,10 +17,17 @@ export interface SlotGuardOptions {
 
 export interface Finding {
   /**
-   * `not read`: the slot of this stream has another reader, or none. `behind`: polling would be faster. `unused`: nothing
-   * reads the slot, and nothing will for the time being. `stop`: why the stream has to end. `giveUp`: why the slot has to.
+   * `not read`: the slot of this stream has another reader, or none. `behind`: polling would be faster. `not sent`:
+   * the server keeps back what it has. `unused`: nothing reads the slot, and nothing will for the time being. `stop`: why the stream has to end. `giveUp`: why the slot has to.
    */
-  readonly verdict: "well" | "not read" | "behind" | "unused" | { readonly stop: string } | { readonly giveUp: string };
+  readonly verdict:
+    | "well"
+    | "not read"
+    | "behind"
+    | "not sent"
+    | "unused"
+    | { readonly stop: string }
+    | { readonly giveUp: string };
   /** The server is set up for streams. */
   readonly isSetUp: boolean;
   /** The slot has a reader. */
@@ -42,6 +51,8 @@ export class SlotGuard {
   #pollsSince: number | undefined;
   /** What the server had left to send of this stream, far too much, at the last look. */
   #unsent: { readonly stream: WalStream; readonly bytes: number } | undefined;
+  /** At the last look not all that the server has on disk had come. This is where its log ended then. */
+  #missing: { readonly stream: WalStream; readonly end: Lsn } | undefined;
 
   constructor(options: SlotGuardOptions) {
     this.#options = options;
@@ -66,7 +77,7 @@ export class SlotGuard {
   }
 
   get isDue(): boolean {
-    return this.#now - this.#lookedAt >= (this.#unsent === undefined ? GUARD_MS : DOUBTED_MS);
+    return this.#now - this.#lookedAt >= ((this.#unsent ?? this.#missing) ? DOUBTED_MS : GUARD_MS);
   }
 
   /** `stream`: the one of this process. `isWanted`: every process of the relay wants to stream. */
@@ -89,11 +100,13 @@ export class SlotGuard {
       // The server knows that only after it has heard from the reader.
       if (sender?.isSynchronous === true) return { stop: SYNCHRONOUS };
       if (sender !== undefined && this.#isFallingBehind(stream, sender.unsent)) return "behind";
+      if (await this.#isKeptWaiting(stream, view.flushed)) return "not sent";
     }
     if (slot?.ours !== true) return "well";
     if (this.#options.slot.keepsTooMuch(slot)) {
       const kept = Math.round(slot.retained / 1_048_576);
-      return { giveUp: `The slot kept ${kept} MB of the server's log, more than maxRetainedBytes` };
+      const fix = "Look for transactions that are open for long; without any, raise it: see docs/wal.md";
+      return { giveUp: `The slot kept ${kept} MB of the server's log, more than maxRetainedBytes. ${fix}` };
     }
     // Where other processes of the relay poll, none reads it. Where this one has all lanes, it is for this one to read.
     const isUnused = !isWanted || this.isPausedForLong || this.#isLong(this.#pollsSince);
@@ -105,6 +118,17 @@ export class SlotGuard {
     const before = this.#unsent;
     this.#unsent = bytes > MOST_BEHIND ? { stream, bytes } : undefined;
     return bytes > MOST_BEHIND && before?.stream === stream && bytes >= before.bytes;
+  }
+
+  /** What was there at the last look has not come: messages may be among it. */
+  async #isKeptWaiting(stream: WalStream, flushed: Lsn): Promise<boolean> {
+    const before = this.#missing;
+    const { received } = stream.connection;
+    if (before?.stream === stream && received < before.end) return true;
+    this.#missing = undefined;
+    // What is on disk may end within a record, which no stream brings.
+    if (stream.hasCaughtUp && received < flushed) this.#missing = { stream, end: await endOfLog(this.#options.sql) };
+    return false;
   }
 
   #isLong(since: number | undefined): boolean {

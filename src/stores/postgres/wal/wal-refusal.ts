@@ -11,6 +11,13 @@ export class WalRefusal extends Error {
 export const ELSEWHERE =
   "The replication connection and the client of the store lead to different servers or databases";
 
+/** The publication is not one that brings the whole log. */
+export function leavesOut(names: Names): WalRefusal {
+  return new WalRefusal(
+    `The publication ${names.publication} does not bring every insert into the log. Run \`txbox wal disable\`, then \`txbox wal enable\``,
+  );
+}
+
 /** Throws when the server cannot stream the log as it is set up. */
 export function requireStreamable(view: SlotView, names: Names, slot: string): void {
   if (view.walLevel !== "logical") {
@@ -21,11 +28,7 @@ export function requireStreamable(view: SlotView, names: Names, slot: string): v
   if (view.publication === "missing") {
     throw new WalRefusal(`The publication ${names.publication} does not exist. Run \`txbox wal enable\``);
   }
-  if (view.publication === "changed") {
-    throw new WalRefusal(
-      `The publication ${names.publication} does not bring every insert into the log. Run \`txbox wal disable\`, then \`txbox wal enable\``,
-    );
-  }
+  if (view.publication === "changed") throw leavesOut(names);
   if (view.slot !== undefined && !view.slot.ours) {
     throw new WalRefusal(
       `The replication slot ${slot} belongs to something else. Drop it: select pg_drop_replication_slot('${slot}')`,

@@ -11,6 +11,8 @@ export interface SlotView {
   readonly walLevel: string;
   /** The log's table, as the stream names it. */
   readonly log: number;
+  /** Up to where the server has its log on disk. */
+  readonly flushed: Lsn;
   /** The publication of this installation brings every insert into the log, whole. */
   readonly publication: "ready" | "missing" | "changed";
   /** Undefined: there is no slot. */
@@ -64,6 +66,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
   const [row] = await sql.query(
     `select pg_catalog.json_build_object(
        'server', ${SERVER}, 'walLevel', pg_catalog.current_setting('wal_level'), 'log', $2::text::regclass::oid::bigint,
+       'flushed', case when not pg_catalog.pg_is_in_recovery() then pg_catalog.pg_current_wal_flush_lsn() end,
        'publication', ${publicationSql("$2::text", "$3::text")},
        'slot', (select pg_catalog.json_build_object('ours', s.plugin is not distinct from 'pgoutput' and s.database is not distinct from pg_catalog.current_database(),
            'activePid', s.active_pid, 'confirmed', s.confirmed_flush_lsn, 'lost', s.wal_status is not distinct from 'lost',
@@ -75,6 +78,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
     server: string;
     walLevel: string;
     log: number;
+    flushed: string | null;
     publication: "ready" | "changed" | null;
     slot: (Omit<Slot, "confirmed" | "activePid"> & { confirmed: string | null; activePid: number | null }) | null;
   };
@@ -83,6 +87,7 @@ export async function lookAtSlot(sql: SqlRunner, names: Names, slot: string): Pr
     server: view.server,
     walLevel: view.walLevel,
     log: view.log,
+    flushed: view.flushed === null ? 0n : parseLsn(view.flushed),
     publication: view.publication ?? "missing",
     slot:
       found === null

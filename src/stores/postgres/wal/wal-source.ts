@@ -9,7 +9,7 @@ import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import type { EnteredCursor, RelayView } from "../postgres-ownership.ts";
 import type { PageEnd } from "../settle-sql.ts";
-import { fitSlot, writtenAnchor } from "./anchor-sql.ts";
+import { endOfLog, fitSlot, writtenAnchor } from "./anchor-sql.ts";
 import type { Ahead, StreamPage } from "./decoded-transactions.ts";
 import type { Lsn } from "./pgoutput.ts";
 import { RelaySlot, type ReplicationSettings } from "./relay-slot.ts";
@@ -45,7 +45,7 @@ type State =
   | { readonly phase: "preparing" }
   /** The slot is there: polling has to go past the transaction `after`, and then the stream brings all that follows. */
   | { readonly phase: "barrier"; readonly from: Lsn; readonly after: bigint }
-  /** The stream is open; it takes over when polling has finished its window. */
+  /** The stream is open; it takes over when it has come up to the server's log and polling has finished its window. */
   | { readonly phase: "open"; readonly stream: WalStream; readonly how: "scan" | "resume" }
   | { readonly phase: "streaming"; readonly stream: WalStream }
   /** The stream is over; polling takes over when what came by it is settled. */
@@ -212,7 +212,7 @@ export class WalSource {
       if (parseSnapshot(cursor.prev).xmin >= state.after) void this.#pass(state, cursor);
     } else if (state.phase === "open") {
       state.stream.follow();
-      if (cursor.cur === undefined && this.#mayStream) this.#takeOver(state);
+      if (cursor.cur === undefined && this.#mayStream && state.stream.hasCaughtUp) this.#takeOver(state);
     }
   }
 
@@ -239,7 +239,7 @@ export class WalSource {
 
   /** Windows are to end, so that a stream can take over. */
   get wantsPause(): boolean {
-    return this.#state.phase === "open";
+    return this.#state.phase === "open" && this.#state.stream.hasCaughtUp;
   }
 
   /** A page is settled, or the first messages of it and the rest never will be. */
@@ -390,12 +390,14 @@ export class WalSource {
       if (fit === "unfit") throw new WalRefusal("The slot was made anew by another process");
       const sender = await lookAtSender(sql, connection.processId, connection.received);
       if (sender?.isSynchronous === true) throw new WalRefusal(SYNCHRONOUS);
+      const end = await endOfLog(sql);
       stream.throwIfOver();
       if (this.#state !== state || this.#cursor !== cursor) {
         stream.close();
         return this.#poll(state);
       }
       this.#state = { phase: "open", stream, how };
+      stream.catchUp(end);
       this.#moved();
       wake();
     } catch (error) {
@@ -476,7 +478,9 @@ export class WalSource {
       else if (this.#guard.isPausedForLong) this.#stop("The relay is paused");
       else if (isStuck) this.#stop("Nothing goes out, and the slot would keep more and more of the server's log");
     }
-    this.#guard.polls(this.#state.phase === "polling" && this.#cursor !== undefined);
+    // While the target is out, what came by the stream stays in hand.
+    const polls = this.#state.phase === "polling" || this.#state.phase === "ending";
+    this.#guard.polls(polls && this.#cursor !== undefined);
     // Another time, when the server has an answer.
     if (this.#guard.isDue) await this.#look().catch(() => undefined);
   }
@@ -513,6 +517,7 @@ export class WalSource {
       stream.close();
       this.#ended(stream, new WalRefusal("The slot is no longer read by this process"), "failed");
     } else if (verdict === "behind") stream?.fallBehind();
+    else if (verdict === "not sent") stream?.isKeptWaiting();
     else if (verdict === "unused") this.#dropUnused();
     else if (typeof verdict !== "string" && "stop" in verdict) this.#stop(verdict.stop);
     else if (typeof verdict !== "string") await this.#giveUpSlot(verdict.giveUp, finding.isRead);

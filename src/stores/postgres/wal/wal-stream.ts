@@ -14,7 +14,7 @@ import type { ReplicationConnection, StreamListener } from "./replication-connec
 import { parseSnapshot, type Snapshot } from "./snapshot.ts";
 import { MOST_BEHIND } from "./relay-slot.ts";
 import { columnPlaces, StreamedMessage, type ColumnPlaces } from "./streamed-message.ts";
-import { WalRefusal } from "./wal-refusal.ts";
+import { leavesOut, WalRefusal } from "./wal-refusal.ts";
 
 export interface WalStreamOptions {
   readonly sql: SqlRunner;
@@ -66,6 +66,14 @@ const REST_MS = 4;
 /** The answer to an anchor is looked for at this pace, while the lease lasts. */
 const LOOK_MS = 100;
 
+interface Anchored {
+  readonly snapshot: Snapshot;
+  readonly mark: string;
+  readonly sentAt: number;
+  /** How often the columns had been told by then; undefined: it is not known whether the publication brought everything. */
+  readonly proves: number | undefined;
+}
+
 /**
  * An open stream of a relay's log. Rows are handed out once a snapshot of the primary shows their transaction; anchors
  * move the cursor behind what is settled, so that polling could go on from there at every moment.
@@ -85,7 +93,7 @@ export class WalStream implements StreamListener {
   /** The snapshot that the cursor has. */
   #covered: Snapshot;
   /** That of the last anchor, and the mark that it wrote. */
-  #next: { readonly snapshot: Snapshot; readonly mark: string; readonly sentAt: number; proves: number } | undefined;
+  #next: Anchored | undefined;
   /** The mark that is on its way: it may come before the answer of the statement that wrote it. */
   #awaited: string | undefined;
   /** Where it came. */
@@ -97,6 +105,10 @@ export class WalStream implements StreamListener {
   #idleAnchors = 0;
   #anchoredAt: number;
   #anchoredEnd: Lsn | undefined;
+  /** It takes over when the server has sent its log up to here. */
+  #goal: Lsn | undefined;
+  /** How far it had come at the last look, and since when. */
+  #came: { readonly lsn: Lsn; readonly at: number } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #heldSince: number | undefined;
   #delivers = false;
@@ -136,6 +148,23 @@ export class WalStream implements StreamListener {
   /** The store's client leads to the server that streams, which has this name. */
   isServedBy(server: string): void {
     this.#server = server;
+  }
+
+  /** The server's log ended here when the stream was opened: polling goes on until it has come up to that. */
+  catchUp(end: Lsn): void {
+    this.#goal = end;
+    this.#came = { lsn: this.connection.received, at: this.#options.clock.monotonic() };
+    this.#noteArrival();
+  }
+
+  get hasCaughtUp(): boolean {
+    return this.#goal === undefined;
+  }
+
+  #noteArrival(): void {
+    if (this.#goal === undefined || this.connection.received < this.#goal) return;
+    this.#goal = undefined;
+    this.#options.onNews();
   }
 
   /** The cursor that polling has moved on meanwhile. */
@@ -235,7 +264,9 @@ export class WalStream implements StreamListener {
 
   #afterEvents(): void {
     this.#hold();
-    if (!this.#delivers || this.#closed) return;
+    if (this.#closed) return;
+    this.#noteArrival();
+    if (!this.#delivers) return;
     if (this.#decoded.takeLate()) this.#options.onNews();
     if (!this.#gating && this.#decoded.hasUnseen) void this.#show();
     if (this.#decoded.isEmpty) return;
@@ -293,8 +324,9 @@ export class WalStream implements StreamListener {
 
   /** Now and then: the relay may be behind, or have been idle for long. */
   look(): void {
-    if (this.#closed || !this.#delivers) return;
+    if (this.#closed) return;
     const now = this.#options.clock.monotonic();
+    if (!this.#delivers) return this.#lookAtArrival(now);
     if (this.#heldSince !== undefined && now - this.#heldSince > BEHIND_MS) return this.fallBehind();
     if (this.connection.silentMs > SILENT_MS) {
       this.#end(new WalRefusal("The server has sent nothing for 10 s, not even an answer"), "failed");
@@ -309,9 +341,21 @@ export class WalStream implements StreamListener {
     this.#anchorIn(0, true);
   }
 
+  /** Old parts of the log are read once more, which may take a while; but something has to come. */
+  #lookAtArrival(now: number): void {
+    const lsn = this.connection.received;
+    if (this.#goal === undefined || this.#came?.lsn !== lsn) this.#came = { lsn, at: now };
+    else if (now - this.#came.at > SILENT_MS) this.#end(notSent(), "failed");
+  }
+
   /** Polling catches up several times as fast. */
   fallBehind(): void {
     this.#end(new WalRefusal("The relay cannot keep up with the stream, so it polls until it has caught up"), "behind");
+  }
+
+  /** The server has held back for seconds what it has on disk. */
+  isKeptWaiting(): void {
+    this.#end(notSent(), "behind");
   }
 
   #anchorIn(ms: number, idle = false): void {
@@ -428,7 +472,7 @@ export class WalStream implements StreamListener {
       row = proof === undefined ? [next] : [...auditOf(proof.figures), next];
     }
     this.#doubtful = undefined;
-    const snapshot = proof === undefined ? row?.[0] : row?.[2];
+    const [snapshot, publication] = row?.slice(proof === undefined ? 0 : 2) ?? [];
     if (snapshot == null) {
       const isComplete = proof === undefined || auditOf(proof.figures).every((figure, i) => figure === row?.[i]);
       if (isComplete) this.#end(takenAway(), "taken");
@@ -444,9 +488,16 @@ export class WalStream implements StreamListener {
       this.#decoded.cover(proof.next);
       this.connection.confirm(proof.figures.upTo);
     }
-    this.#next = { snapshot: parseSnapshot(snapshot), mark: token, sentAt, proves };
+    this.#next = {
+      snapshot: parseSnapshot(snapshot),
+      mark: token,
+      sentAt,
+      proves: publication === "ready" ? proves : undefined,
+    };
     this.#anchoredAt = sentAt;
     this.#anchoredEnd = this.#serverEnd;
+    const isReady = publication == null || publication === "ready";
+    if (this.#unproven !== undefined && !isReady) this.#end(leavesOut(names), "failed");
   }
 
   /** The snapshot of an anchor whose answer was lost; undefined: the server has no answer to that either. */
@@ -471,6 +522,12 @@ export class WalStream implements StreamListener {
 /** By another process, or by a rewind. */
 function takenAway(): Error {
   return new Error("The cursor is another process's");
+}
+
+function notSent(): WalRefusal {
+  return new WalRefusal(
+    "The server does not send what it has, so the relay polls. Is a standby of synchronized_standby_slots away, or the connection half open?",
+  );
 }
 
 /** What the log has to hold: as many messages, and the same ones. */
