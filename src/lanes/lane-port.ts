@@ -84,6 +84,12 @@ export interface Entered<P> {
   readonly ongoing: ReadonlySet<string>;
 }
 
+/**
+ * Which message is to blame if the process dies, of claims with a single one: it, it if owners have died with it before, or
+ * none.
+ */
+export type Blame = "any" | "known" | "none";
+
 export interface Limit {
   readonly messages: number;
   readonly bytes: number;
@@ -211,15 +217,15 @@ export interface LanePort<P extends Part, S extends Stored, M> {
   /**
    * The next new messages, those of blocked keys included, in order within a key and none of a key left out. When it
    * resolves they are durably committed, no other process may have them while the fence holds, and that is durable too.
-   * With `alone` the one message is marked before, durably, so that the next owner knows what this one had in hand.
+   * A single message is marked before as `blame` says, durably, so that the next owner knows what this one had in hand.
    */
-  readNew(parts: readonly P[], limit: Limit, alone: boolean): Promise<NewPage<P, S, M> | NoPage>;
+  readNew(parts: readonly P[], limit: Limit, blame: Blame): Promise<NewPage<P, S, M> | NoPage>;
   /** The same promises for the first messages of these keys; never past one that is not due or cannot be read. */
   readParked(
     part: P,
     keys: readonly BlockedKey[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<ParkedPage<S> | Exclude<NoPage, "untidy">>;
   /**
    * Marks the message that is tried alone, or takes the mark off and keeps its count of deaths. DURABLE; false: lost.

@@ -7,7 +7,7 @@ import { Caution } from "./caution.ts";
 import { ClaimTurns } from "./claim-turns.ts";
 import { ClaimsInHand, type LaneClaim } from "./claims-in-hand.ts";
 import { LaneHold } from "./lane-hold.ts";
-import type { Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
+import type { Blame, Limit, LanePort, NoPage, ParkedPage, Part, Stored, View } from "./lane-port.ts";
 import { leaseLost, tooSlow } from "./relay-errors.ts";
 import { RetrySize } from "./retry-size.ts";
 import { Settler } from "./settler.ts";
@@ -146,9 +146,10 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     return this.#carefulTurns.ask(kind, now, isFree, wants);
   }
 
-  /** The message that is claimed next is the only one in hand: if the process dies, it is to blame. */
-  #isAlone(kind: ClaimKind): boolean {
-    return this.#isCareful && this.#caution.limit(kind) === 1 && this.#claims.empty;
+  /** Beside an attempt that goes on it is unknown which message kills, unless one is known for it. */
+  #blame(kind: ClaimKind): Blame {
+    if (!this.#isCareful || this.#caution.limit(kind) !== 1) return "none";
+    return this.#claims.empty ? "any" : "known";
   }
 
   async #claimNew(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
@@ -157,14 +158,13 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
       if (this.#hold.isBehind) return "again";
       if (this.#isFull || this.#ending) return undefined;
       const generation = this.#hold.generation;
-      const alone = this.#isAlone("new");
-      const page = await this.#port.readNew(this.#hold.parts, this.#limits("new"), alone);
+      const blame = this.#blame("new");
+      const page = await this.#port.readNew(this.#hold.parts, this.#limits("new"), blame);
       if (this.#ending) return undefined;
       if (generation !== this.#hold.generation) return "again";
       if (typeof page === "string") return this.#noPage(page);
       const { messages, attempts, part, mark } = page;
-      const crashes = alone ? page.crashes : 0;
-      const own = { attempts, alone: alone && messages.length === 1, crashes, page: { mark } };
+      const own = { attempts, ...blamed(blame, page), page: { mark } };
       const claim = this.#newClaim("new", part, messages, own, []);
       this.#claims.add(claim);
       if (messages.length > 0) return claim;
@@ -176,29 +176,25 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   }
 
   async #claimParked(): Promise<LaneClaim<P, S, M> | "again" | undefined> {
-    const alone = this.#isAlone("retry");
+    const blame = this.#blame("retry");
     // One claim belongs to one part, so that one write can settle it.
     let part: P | undefined;
     const accept = ({ lane }: BlockedKey) => this.#hold.partOf(lane) === (part ??= this.#hold.partOf(lane));
     const most = Math.min(this.#retrySize.keys, this.#caution.mostKeys ?? this.#retrySize.keys);
     const due = this.#keys.due(this.#clock.monotonic(), most, accept);
     // Those that have been due for longest: an owner may have died of one of them, while others were tried since.
-    const keys = alone ? due.filter(({ dueAt }) => dueAt === due[0]!.dueAt) : due;
+    const keys = blame !== "none" ? due.filter(({ dueAt }) => dueAt === due[0]!.dueAt) : due;
     try {
-      return part === undefined ? undefined : await this.#drain(part, keys, alone);
+      return part === undefined ? undefined : await this.#drain(part, keys, blame);
     } finally {
       for (const key of due) if (!key.draining) this.#keys.schedule(key);
     }
   }
 
-  async #drain(
-    part: P,
-    keys: readonly BlockedKey[],
-    alone: boolean,
-  ): Promise<LaneClaim<P, S, M> | "again" | undefined> {
+  async #drain(part: P, keys: readonly BlockedKey[], blame: Blame): Promise<LaneClaim<P, S, M> | "again" | undefined> {
     const generation = this.#hold.generation;
     const parked = new Map(keys.map((key) => [key, key.parked]));
-    const page = await this.#port.readParked(part, keys, this.#limits("retry"), alone);
+    const page = await this.#port.readParked(part, keys, this.#limits("retry"), blame);
     if (this.#ending) return undefined;
     if (generation !== this.#hold.generation) return "again";
     if (typeof page === "string") return this.#noPage(page);
@@ -209,8 +205,7 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
     for (const key of held) key.draining = true;
     const waitsFor = entries.map(({ route }) => route);
     const routes = waitsFor.some((route) => route !== undefined) ? waitsFor : undefined;
-    const crashes = alone ? page.crashes : 0;
-    const own = { attempts, errors, routes, alone: alone && messages.length === 1, crashes, page: undefined };
+    const own = { attempts, errors, routes, ...blamed(blame, page), page: undefined };
     const claim = this.#newClaim("retry", part, messages, own, entries);
     this.#claims.add(claim);
     return claim;
@@ -488,4 +483,12 @@ export class LaneSession<P extends Part, S extends Stored, M> implements QueueSe
   #exclusively<T>(run: () => Promise<T>): Promise<T> {
     return this.#turns.new.run(() => this.#turns.retry.run(run));
   }
+}
+
+function blamed(
+  blame: Blame,
+  { messages, crashes }: { messages: readonly unknown[]; crashes: number },
+): Pick<LaneClaim<unknown, Stored, unknown>, "alone" | "crashes"> {
+  const alone = messages.length === 1 && (blame === "any" || (blame === "known" && crashes > 0));
+  return { alone, crashes: alone ? crashes : 0 };
 }

@@ -1,6 +1,7 @@
 import { Mutex } from "../../src/core/mutex.ts";
 import type { BlockedKey } from "../../src/lanes/blocked-keys.ts";
 import type {
+  Blame,
   Entered,
   LanePort,
   Limit,
@@ -108,7 +109,7 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
   async readNew(
     parts: readonly MemoryPart[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<NewPage<MemoryPart, MemoryMessage, PageMark> | NoPage> {
     const [first, ...rest] = parts;
     if (
@@ -125,12 +126,8 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
       const mine = rows.filter(({ lane }) => part.lanes.includes(lane)).slice(0, limit.messages);
       const upto = mine.length < limit.messages ? rows.at(-1)!.position : mine.at(-1)!.position;
       const messages = mine.map(messageOf);
-      let crashes = 0;
-      if (alone && messages.length === 1) {
-        const marked = await this.#mark(part, messages[0]!, true);
-        if (marked === undefined) return "lost";
-        crashes = marked;
-      }
+      const crashes = await this.#tryAlone(part, messages, blame);
+      if (crashes === undefined) return "lost";
       part.fetched = upto;
       return { part, messages, attempts: undefined, crashes, mark: { upto } };
     }
@@ -141,7 +138,7 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
     part: MemoryPart,
     keys: readonly BlockedKey[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<ParkedPage<MemoryMessage> | "lost"> {
     const names = new Map(keys.map((key) => [nameOf(key), key]));
     const rows = await this.#send(() =>
@@ -149,12 +146,8 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
     );
     const page = rows.slice(0, limit.messages);
     const messages = page.map(messageOf);
-    let crashes = 0;
-    if (alone && messages.length === 1) {
-      const marked = await this.#mark(part, messages[0]!, true);
-      if (marked === undefined) return "lost";
-      crashes = marked;
-    }
+    const crashes = await this.#tryAlone(part, messages, blame);
+    if (crashes === undefined) return "lost";
     return {
       messages,
       keys: page.map((row) => names.get(nameOf(keyOf(row)))!),
@@ -168,6 +161,17 @@ export class MemoryLanePort implements LanePort<MemoryPart, MemoryMessage, PageM
       died: new Map(),
       complete: page.length === rows.length,
     };
+  }
+
+  async #tryAlone(
+    part: MemoryPart,
+    [message, ...others]: readonly MemoryMessage[],
+    blame: Blame,
+  ): Promise<number | undefined> {
+    if (message === undefined || others.length > 0 || blame === "none") return 0;
+    const row = this.#database.parts.find(({ id }) => id === part.id);
+    const isKnown = row?.suspect === message.ref && row.suspectCrashes > 0;
+    return blame === "any" || isKnown ? this.#mark(part, message, true) : 0;
   }
 
   async suspect(part: MemoryPart, message: MemoryMessage, inHand: boolean): Promise<boolean> {

@@ -1,6 +1,6 @@
 import { uuidv7 } from "../../core/uuid.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
-import type { Limit, ParkedPage } from "../../lanes/lane-port.ts";
+import type { Blame, Limit, ParkedPage } from "../../lanes/lane-port.ts";
 import { claimDocuments, readReady, readUpTo, type StreamEnd } from "./claims.ts";
 import type { ClusterTime } from "./cluster-time.ts";
 import { writeLetters } from "./dead-letters.ts";
@@ -14,8 +14,8 @@ export interface ClaimScope {
   owner: string;
   lanes: readonly number[];
   streams: readonly string[] | null;
-  /** One message, which is tried alone. */
-  alone: boolean;
+  /** Unless "none", there is one message. */
+  blame: Blame;
   limit: Limit;
   /** All new messages that were handed out are settled. */
   idle: boolean;
@@ -153,15 +153,18 @@ export class ClaimSource implements MessageSource {
 
   /** Undefined: not all of them could be claimed. */
   async #claim(
-    { owner, alone }: ClaimScope,
+    { owner, blame }: ClaimScope,
     documents: readonly Document[],
     from: "ready" | "parked",
   ): Promise<StoredMessage[] | undefined> {
     const token = uuidv7();
     const ids = documents.map(({ _id }) => _id);
     const hold = this.#lease.hold(this.#relay, owner);
+    const messages = documents.map((document) => new StoredMessage(document, token));
+    const isKnown = messages.length === 1 && messages[0]!.crashes > 0;
+    const alone = blame === "any" || (blame === "known" && isKnown);
     const claimed = await claimDocuments(this.#tables.outbox, ids, { ...hold, from, alone, token });
-    return claimed < ids.length ? undefined : documents.map((document) => new StoredMessage(document, token));
+    return claimed < ids.length ? undefined : messages;
   }
 
   // A claim is in the documents themselves, so there is nothing to go on from.

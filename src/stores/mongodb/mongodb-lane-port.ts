@@ -1,7 +1,17 @@
 import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { uuidv7 } from "../../core/uuid.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
-import type { Entered, LanePort, Limit, NewPage, NoPage, ParkedPage, Part, Tended } from "../../lanes/lane-port.ts";
+import type {
+  Blame,
+  Entered,
+  LanePort,
+  Limit,
+  NewPage,
+  NoPage,
+  ParkedPage,
+  Part,
+  Tended,
+} from "../../lanes/lane-port.ts";
 import { ClaimSource, type MessageSource } from "./claim-source.ts";
 import { type StreamEnd, whileAlone } from "./claims.ts";
 import { carryOutCommands, hasCommands } from "./commands.ts";
@@ -170,10 +180,10 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     this.#names = [];
   }
 
-  async readNew([part]: readonly MongoPart[], limit: Limit, alone: boolean): Promise<Page | NoPage> {
+  async readNew([part]: readonly MongoPart[], limit: Limit, blame: Blame): Promise<Page | NoPage> {
     if (part === undefined) return "nothing";
     return this.#claiming(part, async () => {
-      const page = await this.#source.ready({ ...this.#scope(part, limit, alone), idle: this.#pagesInHand === 0 });
+      const page = await this.#source.ready({ ...this.#scope(part, limit, blame), idle: this.#pagesInHand === 0 });
       if (page === undefined) return "nothing";
       if (page === "lost") return page;
       this.#pagesInHand++;
@@ -192,13 +202,13 @@ export class MongoLanePort implements LanePort<MongoPart, StoredMessage, StreamE
     part: MongoPart,
     keys: readonly BlockedKey[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<ParkedPage<StoredMessage> | "lost" | "slow"> {
-    return this.#claiming(part, () => this.#claims.parked(keys, { ...this.#scope(part, limit, alone), idle: false }));
+    return this.#claiming(part, () => this.#claims.parked(keys, { ...this.#scope(part, limit, blame), idle: false }));
   }
 
-  #scope({ owner, lanes }: MongoPart, limit: Limit, alone: boolean) {
-    return { owner, lanes, streams: this.#streams, alone, limit };
+  #scope({ owner, lanes }: MongoPart, limit: Limit, blame: Blame) {
+    return { owner, lanes, streams: this.#streams, blame, limit };
   }
 
   /** Claims within the lease, which is renewed when too little of it is left. */

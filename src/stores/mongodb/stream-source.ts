@@ -128,9 +128,9 @@ export class StreamSource implements MessageSource {
 
   async ready(scope: ClaimScope): Promise<Claimed> {
     // A process that dies must leave a message to blame, and that has to be a claimed one.
-    if (scope.alone || this.#rescanDue) this.rescan();
+    if (scope.blame !== "none" || this.#rescanDue) this.rescan();
     for (let scans = 0; ;) {
-      if (scope.alone) return this.#claims.ready(scope);
+      if (scope.blame !== "none") return this.#claims.ready(scope);
       const state = this.#state;
       if (state.phase === "stream") {
         const taken = await this.#take(state, scope);

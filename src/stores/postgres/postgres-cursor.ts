@@ -18,8 +18,8 @@ export interface Cursor {
   done: string;
   floor: string;
   crashes: number;
-  /** Positions of messages that were tried alone, or that owners died with, and that are not settled since. */
-  suspects: ReadonlySet<string>;
+  /** How many owners died with messages that were tried alone and are not settled since, by position. */
+  suspects: ReadonlyMap<string, number>;
   /** How many owners died with the message in hand that was last tried alone. */
   suspectCrashes: number;
   lanes: number[];
@@ -62,7 +62,7 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
     done: row[7]!,
     floor: row[8]!,
     crashes: Number(row[9]),
-    suspects: suspectsIn(row[10] ?? null, row[12] ?? null),
+    suspects: suspectsIn(row[10] ?? null, Number(row[11]), row[12] ?? null),
     suspectCrashes: Number(row[11]),
     lanes,
     first: "0",
@@ -73,9 +73,17 @@ export function cursorOf(row: readonly (string | null)[], lanes: number[]): Curs
 }
 
 /** Of the column `suspect`, which is negative while the message is put down, and of the column `deaths`. */
-export function suspectsIn(suspect: string | null, deaths: string | null): ReadonlySet<string> {
-  const positions = deaths === null ? [] : Object.keys(JSON.parse(deaths) as object);
-  return new Set(suspect === null ? positions : [suspect.replace("-", ""), ...positions]);
+export function suspectsIn(
+  suspect: string | null,
+  crashes: number,
+  deaths: string | null,
+): ReadonlyMap<string, number> {
+  const noted = deaths === null ? {} : (JSON.parse(deaths) as Record<string, { deaths: number }>);
+  const counts = new Map(Object.entries(noted).map(([position, of]) => [position, of.deaths]));
+  const last = suspect?.replace("-", "");
+  // Processes of before 0.8 know that one only.
+  if (last !== undefined) counts.set(last, Math.max(crashes, counts.get(last) ?? 0));
+  return counts;
 }
 
 /** Makes the statement's commit durable even where the role or database defaults to asynchronous commits. */

@@ -2,6 +2,7 @@ import type { Clock, JoinOptions } from "../../core/contracts.ts";
 import { Mutex } from "../../core/mutex.ts";
 import type { BlockedKey } from "../../lanes/blocked-keys.ts";
 import type {
+  Blame,
   Entered,
   LanePort,
   Limit,
@@ -225,14 +226,14 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   async readNew(
     cursors: readonly Cursor[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
-    if (this.#wal === undefined) return this.#readWindow(cursors, limit, alone);
-    const streamed = await this.#wal.next(cursors, limit, alone);
+    if (this.#wal === undefined) return this.#readWindow(cursors, limit, blame);
+    const streamed = await this.#wal.next(cursors, limit, blame);
     if (streamed === "nothing") return !this.#tidied && needsTidying(cursors) ? "untidy" : streamed;
     if (streamed === "lost") return streamed;
     if (streamed === "poll") {
-      const page = await this.#readWindow(cursors, limit, alone);
+      const page = await this.#readWindow(cursors, limit, blame);
       if (page === "nothing") this.#wal.caughtUp();
       return page;
     }
@@ -247,11 +248,11 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
   async #readWindow(
     cursors: readonly Cursor[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
     for (;;) {
       const open = cursors.find(({ cur, exhausted }) => cur !== undefined && !exhausted);
-      if (open !== undefined) return lessIfCancelled(this.#page(open, limit, alone));
+      if (open !== undefined) return lessIfCancelled(this.#page(open, limit, blame));
       // The next window is opened when this one is settled.
       if (cursors.some(({ cur }) => cur !== undefined)) return "nothing";
       if (this.#inDoubt) return "nothing";
@@ -265,7 +266,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     }
   }
 
-  async #page(cursor: Cursor, limit: Limit, alone: boolean): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
+  async #page(cursor: Cursor, limit: Limit, blame: Blame): Promise<NewPage<Cursor, LogMessage, PageEnd> | NoPage> {
     const ahead = this.#aheadOf(cursor);
     const isNew = ({ ref, id }: LogMessage) => ahead?.get(ref) !== id;
     let upto = cursor.fetched;
@@ -280,10 +281,11 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
       leftOut += page.messages.length - messages.length;
     } while (messages.length === 0 && page.messages.length > 0 && !page.last);
     const { last } = page;
-    if (alone && messages.length === 1 && !(await this.suspect(cursor, messages[0]!, true))) return "lost";
+    const isBlamed = messages.length === 1 && isToBlame(blame, cursor, messages[0]!);
+    if (isBlamed && !(await this.suspect(cursor, messages[0]!, true))) return "lost";
     cursor.fetched = upto;
     cursor.exhausted = last;
-    const crashes = alone ? cursor.suspectCrashes : 0;
+    const crashes = isBlamed ? cursor.suspectCrashes : 0;
     return { part: cursor, messages, attempts: undefined, crashes, mark: { upto, last, leftOut } };
   }
 
@@ -301,20 +303,20 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     cursor: Cursor,
     keys: readonly BlockedKey[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<ParkedPage<LogMessage> | "lost" | "slow"> {
-    return lessIfCancelled(this.#parked(cursor, keys, limit, alone));
+    return lessIfCancelled(this.#parked(cursor, keys, limit, blame));
   }
 
   async #parked(
     cursor: Cursor,
     keys: readonly BlockedKey[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<ParkedPage<LogMessage> | "lost"> {
     const page = await this.#reader.parked(keys, limit.messages);
     const [message] = page.messages;
-    if (!alone || message === undefined) return { ...page, crashes: 0 };
+    if (message === undefined || !isToBlame(blame, cursor, message)) return { ...page, crashes: 0 };
     return (await this.suspect(cursor, message, true)) ? { ...page, crashes: cursor.suspectCrashes } : "lost";
   }
 
@@ -366,7 +368,7 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     this.#noteStreamed(settlement);
     cursor.seq++;
     cursor.writes++;
-    if (cleared.length > 0) cursor.suspects = new Set([...cursor.suspects].filter((ref) => !cleared.includes(ref)));
+    if (cleared.length > 0) cursor.suspects = new Map([...cursor.suspects].filter(([ref]) => !cleared.includes(ref)));
     if (settlement.clearCrashes) cursor.crashes = 0;
     if (progress.finish) {
       Object.assign(cursor, {
@@ -417,6 +419,10 @@ export class PostgresLanePort implements LanePort<Cursor, LogMessage, PageEnd> {
     if (rest.length > 0) await this.#ownership.merge(first, rest);
     else await this.#ownership.renumber(first);
   }
+}
+
+function isToBlame(blame: Blame, { suspects }: Cursor, { ref }: LogMessage): boolean {
+  return blame === "any" || (blame === "known" && (suspects.get(ref) ?? 0) > 0);
 }
 
 function suspectsSettledBy(settlement: Settlement<LogMessage, PageEnd>, { suspects }: Cursor): string[] {

@@ -416,7 +416,7 @@ export class PostgresOwnership {
     if (rows.length === 0) return false;
     cursor.seq++;
     cursor.suspectCrashes = Number(rows[0]![0]);
-    cursor.suspects = suspectsIn(ref, rows[0]![1] ?? null);
+    cursor.suspects = suspectsIn(ref, cursor.suspectCrashes, rows[0]![1] ?? null);
     return true;
   }
 

@@ -148,9 +148,13 @@ describe.skipIf(!hasPostgres())("segments are rotated and dropped", () => {
     await lagging.stop();
     await database.enqueue(series("a", 5));
     await arrive("a", 5);
-    await maintain();
-    const report = await maintain();
-    expect(report).toMatchObject({ droppedSegments: [], heldBackBy: ["lagging"] });
+    // Transactions of other databases on the server may be open while the segment is closed.
+    const heldBack = async () => {
+      const report = await maintain();
+      expect(report.droppedSegments).toEqual([]);
+      return report.heldBackBy.length > 0 && report;
+    };
+    expect(await until(heldBack, { what: "segments that are kept" })).toMatchObject({ heldBackBy: ["lagging"] });
     const drained = await lagging.drainOnce();
     expect(drained.published).toBe(5);
     await until(async () => (await maintain()) && !(await segments()).includes(0), { what: "the first segment to go" });

@@ -20,7 +20,7 @@ describe.skipIf(!hasPostgres())("a server that keeps back what it has", () => {
     await sleep(300);
     const { sent } = streaming.publisher;
     await scene.enqueue(writer, series("first", 3));
-    await until(() => sent.length === 3, { what: "delivery by polling", timeoutMs: 12_000 });
+    await until(() => sent.length === 3, { what: "delivery by polling", timeoutMs: 18_000 });
     expect(streaming.lost()).toMatch(/synchronized_standby_slots/);
     // Attempts to stream again stop nothing: the old part of the log would not come either.
     for (let n = 1; n <= 40; n++) {

@@ -230,6 +230,11 @@ describe("an owner whose predecessors have died", () => {
       await session.settle(next, [PUBLISHED]);
       database.now += 100;
     }
+    // Owners have died with this one.
+    Object.assign(database.parts[0]!, { suspect: 13, suspectCrashes: 2 });
+    const known = (await session.claim("new"))!;
+    expect([known.alone, known.crashes]).toEqual([true, 2]);
+    await session.settle(known, [PUBLISHED]);
     expect(session.isCurrent(own)).toBe(true);
     await session.settle(own, [PUBLISHED]);
     expect((await session.claim("new"))!.alone).toBe(true);

@@ -133,6 +133,10 @@ export class ReplicationConnection {
     return this.#held ? 0 : performance.now() - this.#heardAt;
   }
 
+  get isHeld(): boolean {
+    return this.#held;
+  }
+
   /** Up to where the server's log has come, whatever of it was for this reader. */
   get received(): Lsn {
     return this.#received;

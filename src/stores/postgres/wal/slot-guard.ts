@@ -39,6 +39,8 @@ export const STUCK_MS = 30_000;
 const GUARD_MS = 5000;
 /** Sooner, when it may be that the stream is behind. */
 const DOUBTED_MS = 2000;
+/** A large transaction of others may take the server a moment. */
+const KEPT_WAITING_MS = 4000;
 
 export const SYNCHRONOUS =
   "The server takes the relay for a synchronous standby, and every commit would wait for it. Name the standbys in synchronous_standby_names, without the application_name of the relay";
@@ -51,8 +53,8 @@ export class SlotGuard {
   #pollsSince: number | undefined;
   /** What the server had left to send of this stream, far too much, at the last look. */
   #unsent: { readonly stream: WalStream; readonly bytes: number } | undefined;
-  /** At the last look not all that the server has on disk had come. This is where its log ended then. */
-  #missing: { readonly stream: WalStream; readonly end: Lsn } | undefined;
+  /** Not all that the server has on disk had come at some look. This is where its log ended then. */
+  #missing: { readonly stream: WalStream; readonly end: Lsn; readonly at: number } | undefined;
 
   constructor(options: SlotGuardOptions) {
     this.#options = options;
@@ -122,12 +124,14 @@ export class SlotGuard {
 
   /** What was there at the last look has not come: messages may be among it. */
   async #isKeptWaiting(stream: WalStream, flushed: Lsn): Promise<boolean> {
-    const before = this.#missing;
-    const { received } = stream.connection;
-    if (before?.stream === stream && received < before.end) return true;
-    this.#missing = undefined;
-    // What is on disk may end within a record, which no stream brings.
-    if (stream.hasCaughtUp && received < flushed) this.#missing = { stream, end: await endOfLog(this.#options.sql) };
+    const { received, isHeld } = stream.connection;
+    // Held by the relay itself, or on its way through an old part of the log.
+    if (isHeld || !stream.hasCaughtUp) this.#missing = undefined;
+    else if (this.#missing?.stream !== stream || received >= this.#missing.end) {
+      const at = this.#now;
+      // What is on disk may end within a record, which no stream brings.
+      this.#missing = received < flushed ? { stream, end: await endOfLog(this.#options.sql), at } : undefined;
+    } else return this.#now - this.#missing.at >= KEPT_WAITING_MS;
     return false;
   }
 

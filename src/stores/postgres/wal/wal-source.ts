@@ -2,7 +2,7 @@ import type { Clock, JoinOptions, SourceEvent } from "../../../core/contracts.ts
 import { LANES } from "../../../core/lane.ts";
 import type { Mutex } from "../../../core/mutex.ts";
 import { uuidv7 } from "../../../core/uuid.ts";
-import type { Limit, SettledPage } from "../../../lanes/lane-port.ts";
+import type { Blame, Limit, SettledPage } from "../../../lanes/lane-port.ts";
 import type { LogMessage } from "../log-message.ts";
 import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
@@ -181,12 +181,12 @@ export class WalSource {
   async next(
     cursors: readonly Cursor[],
     limit: Limit,
-    alone: boolean,
+    blame: Blame,
   ): Promise<StreamPage | "poll" | "nothing" | "lost"> {
     if (this.#lost) return "lost";
     const [cursor] = cursors;
     if (cursor === undefined || cursor !== this.#cursor) return "poll";
-    if (alone) this.#giveWay();
+    if (blame !== "none") this.#giveWay();
     this.#advance(cursor);
     const state = this.#state;
     if (state.phase === "ending") {
@@ -211,7 +211,7 @@ export class WalSource {
     if (state.phase === "barrier") {
       if (parseSnapshot(cursor.prev).xmin >= state.after) void this.#pass(state, cursor);
     } else if (state.phase === "open") {
-      state.stream.follow();
+      if (state.stream.follow()) this.#moved();
       if (cursor.cur === undefined && this.#mayStream && state.stream.hasCaughtUp) this.#takeOver(state);
     }
   }

@@ -7,7 +7,15 @@ import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { isConnectionLoss, sqlState } from "../classify-error.ts";
-import { auditOfLog, firstAnchor, MARK_PREFIX, nextAnchor, shownToOwner, writtenAnchor } from "./anchor-sql.ts";
+import {
+  auditOfLog,
+  endOfLog,
+  firstAnchor,
+  MARK_PREFIX,
+  nextAnchor,
+  shownToOwner,
+  writtenAnchor,
+} from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type AnchorFigures, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
@@ -60,6 +68,11 @@ const MARK_MS = 10_000;
 const BEHIND_MS = 3000;
 /** A server that says nothing for so long counts as gone, although the connection reports no error. */
 const SILENT_MS = 10_000;
+/** Polling goes on while a stream comes up to the server's log; without any progress for so long it does not. */
+const ARRIVAL_MS = 60_000;
+/** What the log has grown by in less than this comes in a moment. */
+const SHORT_MS = 500;
+const NEVER: Lsn = 2n ** 64n;
 /** After a look that let more messages than this out, the next one comes a moment later. */
 const MANY = 50;
 const REST_MS = 4;
@@ -106,9 +119,9 @@ export class WalStream implements StreamListener {
   #anchoredAt: number;
   #anchoredEnd: Lsn | undefined;
   /** It takes over when the server has sent its log up to here. */
-  #goal: Lsn | undefined;
+  #goal: { readonly end: Lsn; readonly at: number; readonly isLast: boolean } | undefined;
   /** How far it had come at the last look, and since when. */
-  #came: { readonly lsn: Lsn; readonly at: number } | undefined;
+  #came: { readonly received: Lsn; readonly serverEnd: Lsn; readonly at: number } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #heldSince: number | undefined;
   #delivers = false;
@@ -152,8 +165,7 @@ export class WalStream implements StreamListener {
 
   /** The server's log ended here when the stream was opened: polling goes on until it has come up to that. */
   catchUp(end: Lsn): void {
-    this.#goal = end;
-    this.#came = { lsn: this.connection.received, at: this.#options.clock.monotonic() };
+    this.#goal = { end, at: this.#options.clock.monotonic(), isLast: false };
     this.#noteArrival();
   }
 
@@ -162,18 +174,34 @@ export class WalStream implements StreamListener {
   }
 
   #noteArrival(): void {
-    if (this.#goal === undefined || this.connection.received < this.#goal) return;
-    this.#goal = undefined;
-    this.#options.onNews();
+    const goal = this.#goal;
+    if (goal === undefined || this.connection.received < goal.end) return;
+    const { clock, sql, onNews } = this.#options;
+    const now = clock.monotonic();
+    if (goal.isLast || now - goal.at < SHORT_MS) {
+      this.#goal = undefined;
+      onNews();
+      return;
+    }
+    // Meanwhile the log has grown. Once more, and no further: it may grow all the time.
+    this.#goal = { end: NEVER, at: now, isLast: true };
+    endOfLog(sql).then(
+      (end) => {
+        this.#goal = { end, at: now, isLast: true };
+        this.#noteArrival();
+      },
+      (error: unknown) => this.#end(error, "failed"),
+    );
   }
 
-  /** The cursor that polling has moved on meanwhile. */
-  follow(): void {
+  /** The cursor that polling has moved on meanwhile. True: it has. */
+  follow(): boolean {
     const { prev } = this.cursor;
-    if (prev === this.#covered.text) return;
+    if (prev === this.#covered.text) return false;
     this.#covered = parseSnapshot(prev);
     this.#decoded.cover(this.#covered);
     this.#hold();
+    return true;
   }
 
   /** From now on messages are taken from here, and nothing else moves the cursor. */
@@ -341,11 +369,13 @@ export class WalStream implements StreamListener {
     this.#anchorIn(0, true);
   }
 
-  /** Old parts of the log are read once more, which may take a while; but something has to come. */
+  /** Old parts of the log are read once more, which may take a while, and large transactions in them say nothing. */
   #lookAtArrival(now: number): void {
-    const lsn = this.connection.received;
-    if (this.#goal === undefined || this.#came?.lsn !== lsn) this.#came = { lsn, at: now };
-    else if (now - this.#came.at > SILENT_MS) this.#end(notSent(), "failed");
+    const { received, isHeld } = this.connection;
+    const serverEnd = this.#serverEnd;
+    const isOnItsWay = this.#came?.received !== received || this.#came.serverEnd !== serverEnd;
+    if (isOnItsWay || isHeld || this.hasCaughtUp) this.#came = { received, serverEnd, at: now };
+    else if (now - this.#came!.at > ARRIVAL_MS) this.#end(notSent(), "failed");
   }
 
   /** Polling catches up several times as fast. */
