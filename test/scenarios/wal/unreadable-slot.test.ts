@@ -19,7 +19,9 @@ describe.skipIf(!hasPostgres())("a slot that the server cannot read from any mor
     await scene.enqueue(store, series("k", 5, 6));
     await scene.query("alter publication txbox set table txbox.message");
     await until(() => publisher.sent.length === 10, { what: "what cannot be streamed", timeoutMs: 20_000 });
-    await until(() => /division by zero/.test(streaming.lost() ?? ""), { what: "the reason", timeoutMs: 20_000 });
+    // A look at the publication may come first.
+    const reason = /division by zero|was changed|does not bring every insert/;
+    await until(() => reason.test(streaming.lost() ?? ""), { what: "the reason", timeoutMs: 20_000 });
     await streaming.streams();
     await scene.enqueue(store, series("k", 5, 11));
     await until(() => publisher.sent.length === 15, { what: "the stream" });
