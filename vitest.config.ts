@@ -22,9 +22,6 @@ export default defineConfig({
     // third worker fills the gaps, more would make timings noisier.
     maxWorkers: 3,
     teardownTimeout: seconds(20),
-    // A machine of CI may stand still for seconds. A wait that was too short is tried once more, and the report says so; a
-    // result that is wrong never is.
-    retry: process.env["CI"] === undefined ? 0 : { count: 1, condition: /not within \d+ ms|[Tt]imed out/ },
     projects: [
       project("unit", seconds(30)),
       project("conformance", seconds(180)),

@@ -85,8 +85,8 @@ export interface Entered<P> {
 }
 
 /**
- * Which message is to blame if the process dies, of claims with a single one: it, it if owners have died with it before, or
- * none.
+ * Whether a message that is claimed by itself is marked, so that it is to blame if the process dies: any, only one that owners
+ * have died with before ("known"), or none.
  */
 export type Blame = "any" | "known" | "none";
 

@@ -4,7 +4,7 @@ import type { Names } from "../postgres-names.ts";
 import { endOfLog } from "./anchor-sql.ts";
 import type { Lsn } from "./pgoutput.ts";
 import { MOST_BEHIND, type RelaySlot } from "./relay-slot.ts";
-import { requireStreamable } from "./wal-refusal.ts";
+import { requireStreamable, unfitPublication } from "./wal-refusal.ts";
 import { lookAtSender, type SlotView } from "./wal-slot.ts";
 import type { WalStream } from "./wal-stream.ts";
 
@@ -95,7 +95,8 @@ export class SlotGuard {
   async #verdictOn(view: SlotView, stream: WalStream | undefined, isWanted: boolean): Promise<Finding["verdict"]> {
     const { slot } = view;
     if (stream !== undefined) {
-      if (view.publication !== "ready") return { stop: brought(this.#options.names, view.publication) };
+      if (view.publication !== "ready")
+        return { stop: unfitPublication(this.#options.names, view.publication).message };
       if (!stream.isReadBy(slot?.activePid)) return "not read";
       const { connection } = stream;
       const sender = await lookAtSender(this.#options.sql, connection.processId, connection.received);
@@ -151,10 +152,4 @@ function isSetUp(view: SlotView, names: Names, slot: string): boolean {
   } catch {
     return false;
   }
-}
-
-function brought(names: Names, publication: "missing" | "changed" | "ready"): string {
-  return publication === "missing"
-    ? `The publication ${names.publication} does not exist. Run \`txbox wal enable\``
-    : `The publication ${names.publication} was changed, and no longer brings every insert. Run \`txbox wal disable\`, then \`txbox wal enable\``;
 }

@@ -11,10 +11,12 @@ export class WalRefusal extends Error {
 export const ELSEWHERE =
   "The replication connection and the client of the store lead to different servers or databases";
 
-/** The publication is not one that brings the whole log. */
-export function leavesOut(names: Names): WalRefusal {
+/** The publication does not bring the whole log. */
+export function unfitPublication({ publication }: Names, state: "missing" | "changed"): WalRefusal {
   return new WalRefusal(
-    `The publication ${names.publication} does not bring every insert into the log. Run \`txbox wal disable\`, then \`txbox wal enable\``,
+    state === "missing"
+      ? `The publication ${publication} does not exist. Run \`txbox wal enable\``
+      : `The publication ${publication} does not bring every insert into the log. Run \`txbox wal disable\`, then \`txbox wal enable\``,
   );
 }
 
@@ -25,10 +27,7 @@ export function requireStreamable(view: SlotView, names: Names, slot: string): v
       `The server's wal_level is ${view.walLevel}. Set wal_level = logical and restart it, or use source: "polling"`,
     );
   }
-  if (view.publication === "missing") {
-    throw new WalRefusal(`The publication ${names.publication} does not exist. Run \`txbox wal enable\``);
-  }
-  if (view.publication === "changed") throw leavesOut(names);
+  if (view.publication !== "ready") throw unfitPublication(names, view.publication);
   if (view.slot !== undefined && !view.slot.ours) {
     throw new WalRefusal(
       `The replication slot ${slot} belongs to something else. Drop it: select pg_drop_replication_slot('${slot}')`,

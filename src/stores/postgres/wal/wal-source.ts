@@ -517,7 +517,7 @@ export class WalSource {
       stream.close();
       this.#ended(stream, new WalRefusal("The slot is no longer read by this process"), "failed");
     } else if (verdict === "behind") stream?.fallBehind();
-    else if (verdict === "not sent") stream?.isKeptWaiting();
+    else if (verdict === "not sent") stream?.giveUpWaiting();
     else if (verdict === "unused") this.#dropUnused();
     else if (typeof verdict !== "string" && "stop" in verdict) this.#stop(verdict.stop);
     else if (typeof verdict !== "string") await this.#giveUpSlot(verdict.giveUp, finding.isRead);

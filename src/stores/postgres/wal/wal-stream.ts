@@ -7,22 +7,15 @@ import type { SqlRunner } from "../postgres-client.ts";
 import type { Cursor } from "../postgres-cursor.ts";
 import type { Names } from "../postgres-names.ts";
 import { isConnectionLoss, sqlState } from "../classify-error.ts";
-import {
-  auditOfLog,
-  endOfLog,
-  firstAnchor,
-  MARK_PREFIX,
-  nextAnchor,
-  shownToOwner,
-  writtenAnchor,
-} from "./anchor-sql.ts";
+import { auditOfLog, firstAnchor, MARK_PREFIX, nextAnchor, shownToOwner, writtenAnchor } from "./anchor-sql.ts";
 import { DecodedTransactions, type Ahead, type AnchorFigures, type StreamPage } from "./decoded-transactions.ts";
 import type { Lsn, StreamEvent } from "./pgoutput.ts";
 import type { ReplicationConnection, StreamListener } from "./replication-connection.ts";
 import { parseSnapshot, type Snapshot } from "./snapshot.ts";
+import { StreamArrival } from "./stream-arrival.ts";
 import { MOST_BEHIND } from "./relay-slot.ts";
 import { columnPlaces, StreamedMessage, type ColumnPlaces } from "./streamed-message.ts";
-import { leavesOut, WalRefusal } from "./wal-refusal.ts";
+import { unfitPublication, WalRefusal } from "./wal-refusal.ts";
 
 export interface WalStreamOptions {
   readonly sql: SqlRunner;
@@ -68,11 +61,6 @@ const MARK_MS = 10_000;
 const BEHIND_MS = 3000;
 /** A server that says nothing for so long counts as gone, although the connection reports no error. */
 const SILENT_MS = 10_000;
-/** Polling goes on while a stream comes up to the server's log; without any progress for so long it does not. */
-const ARRIVAL_MS = 60_000;
-/** What the log has grown by in less than this comes in a moment. */
-const SHORT_MS = 500;
-const NEVER: Lsn = 2n ** 64n;
 /** After a look that let more messages than this out, the next one comes a moment later. */
 const MANY = 50;
 const REST_MS = 4;
@@ -118,10 +106,7 @@ export class WalStream implements StreamListener {
   #idleAnchors = 0;
   #anchoredAt: number;
   #anchoredEnd: Lsn | undefined;
-  /** It takes over when the server has sent its log up to here. */
-  #goal: { readonly end: Lsn; readonly at: number; readonly isLast: boolean } | undefined;
-  /** How far it had come at the last look, and since when. */
-  #came: { readonly received: Lsn; readonly serverEnd: Lsn; readonly at: number } | undefined;
+  readonly #arrival: StreamArrival;
   #timer: NodeJS.Timeout | undefined;
   #heldSince: number | undefined;
   #delivers = false;
@@ -138,6 +123,10 @@ export class WalStream implements StreamListener {
     this.#covered = parseSnapshot(options.cursor.prev);
     this.#decoded = new DecodedTransactions(this.#covered, options.ahead, options.wants);
     this.#anchoredAt = options.clock.monotonic();
+    const { sql, clock, onNews } = options;
+    const onError = (error: unknown): void => this.#end(error, "failed");
+    const received = (): Lsn => connection.received;
+    this.#arrival = new StreamArrival({ sql, clock, received, onArrived: onNews, onError });
   }
 
   get cursor(): Cursor {
@@ -165,33 +154,11 @@ export class WalStream implements StreamListener {
 
   /** The server's log ended here when the stream was opened: polling goes on until it has come up to that. */
   catchUp(end: Lsn): void {
-    this.#goal = { end, at: this.#options.clock.monotonic(), isLast: false };
-    this.#noteArrival();
+    this.#arrival.goTo(end);
   }
 
   get hasCaughtUp(): boolean {
-    return this.#goal === undefined;
-  }
-
-  #noteArrival(): void {
-    const goal = this.#goal;
-    if (goal === undefined || this.connection.received < goal.end) return;
-    const { clock, sql, onNews } = this.#options;
-    const now = clock.monotonic();
-    if (goal.isLast || now - goal.at < SHORT_MS) {
-      this.#goal = undefined;
-      onNews();
-      return;
-    }
-    // Meanwhile the log has grown. Once more, and no further: it may grow all the time.
-    this.#goal = { end: NEVER, at: now, isLast: true };
-    endOfLog(sql).then(
-      (end) => {
-        this.#goal = { end, at: now, isLast: true };
-        this.#noteArrival();
-      },
-      (error: unknown) => this.#end(error, "failed"),
-    );
+    return this.#arrival.hasArrived;
   }
 
   /** The cursor that polling has moved on meanwhile. True: it has. */
@@ -293,7 +260,7 @@ export class WalStream implements StreamListener {
   #afterEvents(): void {
     this.#hold();
     if (this.#closed) return;
-    this.#noteArrival();
+    this.#arrival.note();
     if (!this.#delivers) return;
     if (this.#decoded.takeLate()) this.#options.onNews();
     if (!this.#gating && this.#decoded.hasUnseen) void this.#show();
@@ -354,7 +321,10 @@ export class WalStream implements StreamListener {
   look(): void {
     if (this.#closed) return;
     const now = this.#options.clock.monotonic();
-    if (!this.#delivers) return this.#lookAtArrival(now);
+    if (!this.#delivers) {
+      if (this.#arrival.isStuck(this.#serverEnd, this.connection.isHeld)) this.#end(notSent(), "failed");
+      return;
+    }
     if (this.#heldSince !== undefined && now - this.#heldSince > BEHIND_MS) return this.fallBehind();
     if (this.connection.silentMs > SILENT_MS) {
       this.#end(new WalRefusal("The server has sent nothing for 10 s, not even an answer"), "failed");
@@ -369,22 +339,13 @@ export class WalStream implements StreamListener {
     this.#anchorIn(0, true);
   }
 
-  /** Old parts of the log are read once more, which may take a while, and large transactions in them say nothing. */
-  #lookAtArrival(now: number): void {
-    const { received, isHeld } = this.connection;
-    const serverEnd = this.#serverEnd;
-    const isOnItsWay = this.#came?.received !== received || this.#came.serverEnd !== serverEnd;
-    if (isOnItsWay || isHeld || this.hasCaughtUp) this.#came = { received, serverEnd, at: now };
-    else if (now - this.#came!.at > ARRIVAL_MS) this.#end(notSent(), "failed");
-  }
-
   /** Polling catches up several times as fast. */
   fallBehind(): void {
     this.#end(new WalRefusal("The relay cannot keep up with the stream, so it polls until it has caught up"), "behind");
   }
 
   /** The server has held back for seconds what it has on disk. */
-  isKeptWaiting(): void {
+  giveUpWaiting(): void {
     this.#end(notSent(), "behind");
   }
 
@@ -526,8 +487,11 @@ export class WalStream implements StreamListener {
     };
     this.#anchoredAt = sentAt;
     this.#anchoredEnd = this.#serverEnd;
-    const isReady = publication == null || publication === "ready";
-    if (this.#unproven !== undefined && !isReady) this.#end(leavesOut(names), "failed");
+    // Undefined: the answer was lost, and so is what it said of the publication.
+    const isUnfit = publication !== undefined && publication !== "ready";
+    if (this.#unproven !== undefined && isUnfit) {
+      this.#end(unfitPublication(names, publication === null ? "missing" : "changed"), "failed");
+    }
   }
 
   /** The snapshot of an anchor whose answer was lost; undefined: the server has no answer to that either. */
